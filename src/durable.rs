@@ -14,7 +14,7 @@
 //! | who can share it | any number of machines | any number of machines | the processes of a machine | the clients of a process |
 //! | an acknowledged task survives | what the server's `appendonly` and `appendfsync` allow | a power failure, with the server's default settings | a power failure | until the process ends |
 //! | work starts elsewhere | at once, by messages | at once, by notifications | at once | at once |
-//! | server | Redis 6.2 or later, or Valkey, also with Sentinels, or 7.0 or later as a cluster | PostgreSQL 13 or later | none | none |
+//! | server | Redis 6.2 or later, or Valkey, with or without Sentinels; as a cluster, 7.0 or later | PostgreSQL 13 or later | none | none |
 //!
 //! [`Durability`] describes the failures that a task survives, and [`DurableClient::require`] refuses a store with too little of it. All
 //! stores behave alike otherwise, so a program can change from one to another. `benches/README.md` in the repository has the rates of

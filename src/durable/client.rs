@@ -790,7 +790,8 @@ impl fmt::Debug for DurableClient {
 /// when one of them is answered.
 const MAX_PENDING_REQUESTS: usize = 3;
 
-/// The maximum number of ids of which one is chosen for a task. Its queue or its key may determine the part of the store.
+/// The maximum number of ids of which one is chosen for a task. There is a limit because its queue or key may determine the part of the
+/// store.
 const MAX_ID_CHOICES: usize = 32;
 
 /// Tasks in the queue, and the first of them, which an error names.

@@ -210,8 +210,8 @@ impl DurableError {
         matches!(self.kind, Kind::Expired | Kind::Rewound)
     }
 
-    /// Returns `true` if the store has no record of the task, and has lost writes that it had acknowledged since the handle of the task
-    /// was made: after a failover to a replica that was behind, a restart, or the removal of all data. It is not known whether the task
+    /// Returns `true` if the store has no record of the task and, since the handle of the task was made, has lost writes that it had
+    /// acknowledged: after a failover to a replica that was behind, a restart, or the removal of all data. It is not known whether the task
     /// has run. If so, [`is_expired`](Self::is_expired) also returns `true`.
     ///
     /// To run the task again, spawn it again under its [id](Self::task_id). See also

@@ -245,8 +245,8 @@ pub enum Health {
 /// [`DurableClient::losses`](super::DurableClient::losses) returns them.
 ///
 /// A store in Redis loses writes if a replica is promoted that was behind its primary, if a server is restarted that had not written them
-/// to its disk, and if it is emptied. After each connect, a client compares the last request that the server knows of it with the last
-/// one that was acknowledged. It stores lost tasks again that it has still in memory: the tasks of fifteen seconds, up to 4 MiB of payloads
+/// to its disk, or if it is emptied. After each connect, a client compares its last request that the server knows with its last one that
+/// was acknowledged. It stores lost tasks again if it still has them in memory: those of the last fifteen seconds, up to 4 MiB of payloads
 /// for each of its two sessions. Tasks of processes that have exited are not known, and are not counted. Other stores report no losses.
 ///
 /// The ends of runs are not repeated: a task whose end is lost runs again. Nor are cancellations, signals, and changes of schedules and
@@ -254,7 +254,7 @@ pub enum Health {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// The number of times at which the store had lost writes.
+    /// The number of times that the store was found to have lost writes.
     pub rewinds: u64,
     /// The number of tasks of this client that the store had lost, and that were stored again. Tasks that had ended count, too.
     pub healed: u64,
@@ -274,7 +274,7 @@ pub struct Losses {
 ///
 /// With `everysec`, Redis answers before it writes while its disk is busy. So a server that is killed, or
 /// runs out of memory, loses acknowledged tasks even if the machine keeps running. The process that has stored them
-/// stores them again if it still runs: see [`Losses`]. Handles of tasks that are lost
+/// stores them again if it still runs: see [`Losses`]. Handles of tasks that stay lost
 /// fail with an error that [`is_rewound`](super::DurableError::is_rewound).
 ///
 /// A level describes one server. Redis replicates after it has answered, and so does PostgreSQL without synchronous standbys, so at any

@@ -123,18 +123,18 @@ mod workers;
 /// A store can be on a Redis Cluster of version 7.0 or later. It is opened with the URL of any node, which names the others; see also
 /// [`cluster`](Self::cluster).
 ///
-/// - Each [partition](RedisStoreBuilder::partitions) is in a cluster slot of its own. To use all nodes, choose at least four times as many
+/// - Each [partition](RedisStoreBuilder::partitions) is in one cluster slot. To use all nodes, choose at least four times as many
 ///   partitions as nodes: with 64 partitions, each of three nodes has 14 to 29.
 /// - A named queue, with its limits and groups, is in one partition, and so are the tasks of a queue with the same key.
-/// - While a cluster slot moves to another node, requests for its partition wait, and no script stops half-way. Workers go on with the
+/// - While a cluster slot moves to another node, requests for its partition wait, and no script stops halfway. Workers go on with the
 ///   other partitions. Keep partitions small, since a server answers nothing while it sends one key.
-/// - If a replica takes over for its primary, the store uses it within seconds. The replica may lack the last writes. Each client then
+/// - If a replica takes over from its primary, the store uses it within seconds. The replica may lack the last writes. Each client then
 ///   stores its lost tasks again: see [`Losses`](crate::durable::Losses).
 /// - While a node is down, only its partitions wait. New tasks without a key or a named queue get ids of other partitions. Set
-///   `cluster-require-full-coverage no`, without which the cluster refuses all requests. To open a store or start an
-///   executor, all partitions must answer.
+///   `cluster-require-full-coverage no`, without which the cluster refuses all requests. While a store is opened
+///   or an executor is started, all partitions must answer.
 /// - A task in a named [queue](crate::durable::SpawnOptions::queue) or with a [key](crate::durable::Key) waits for its own node. A batch
-///   that contains tasks of a node that is down fails after ten seconds; the others in it are stored.
+///   that contains tasks of a node that is down fails after ten seconds; its other tasks are stored.
 ///
 /// # Sentinels
 ///
@@ -143,10 +143,10 @@ mod workers;
 /// Each connection to another server is then closed, even if that server still answers, since it will lose what is stored there.
 ///
 /// During a failover, requests wait, and fail after the [answer timeout](RedisStoreBuilder::answer_timeout); the client repeats them for
-/// ten seconds. Workers go on by themselves. A run whose lease ends meanwhile may run again, so the lease should be longer than a
-/// failover, which takes `down-after-milliseconds` and a few seconds.
+/// ten seconds. Workers resume by themselves. A run whose lease ends meanwhile may run again, so the lease should be longer than a
+/// failover, which takes `down-after-milliseconds` plus a few seconds.
 ///
-/// The replicas of a server get its writes after it has acknowledged them. So a failover loses the last ones: tasks of which a spawn has
+/// The replicas of a server get its writes after it has acknowledged them. So a failover can lose the last ones: tasks whose spawn has
 /// returned may be gone, and runs that have ended may run again. With `min-replicas-to-write 1`, a primary that is cut off from its
 /// replicas stops accepting writes after `min-replicas-max-lag`, ten seconds. With
 /// [`wait_for_replicas`](RedisStoreBuilder::wait_for_replicas), a task counts as stored only when replicas have it.
@@ -154,7 +154,7 @@ mod workers;
 /// After each connect, a client looks for tasks that the server has lost, and stores those again that it still has in memory: see
 /// [`Losses`](crate::durable::Losses).
 ///
-/// If the Sentinels have users, the one that [`sentinel_login`](RedisStoreBuilder::sentinel_login) names needs the permission for `SENTINEL
+/// If the Sentinels have users, the one that [`sentinel_login`](RedisStoreBuilder::sentinel_login) names needs permission for `SENTINEL
 /// GET-MASTER-ADDR-BY-NAME`, `SENTINEL MASTER` and, to learn of failovers at once, `SUBSCRIBE` on `+switch-master` and `+promoted-slave`.
 ///
 /// # Costs
@@ -162,16 +162,17 @@ mod workers;
 /// A store has one thread and six file descriptors: two for connections to the server, the others for
 /// the thread's event loop. With [`wait_for_disk`](RedisStoreBuilder::wait_for_disk) or
 /// [`wait_for_replicas`](RedisStoreBuilder::wait_for_replicas), it has a third connection, and with Sentinels, one to each Sentinel. On a
-/// cluster, it has the connections to each node that has a partition.
+/// cluster, it has these connections to each node that has a partition.
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// An idle client sends 8 commands a minute. An idle worker sends 16: it polls for tasks every 7.5 s (with the default lease
 /// of ten seconds; less often with a longer one), asks for due schedules and removes expired results twice a minute each, and
 /// pings silent connections.
 ///
-/// # How large will this get
+/// # Capacity
 ///
-/// Redis runs scripts one after another, so what counts is the CPU time of a server for a task, and the memory of the tasks that wait.
+/// Redis runs scripts one after another, so the limits are the CPU time that a task takes on a server, and the memory of the tasks that
+/// wait.
 ///
 /// | tasks a day | a second, at five times the mean | choose |
 /// | --- | --- | --- |
@@ -179,9 +180,9 @@ mod workers;
 /// | 10^8 | 5,800 | one Redis server with one partition. With a thousand workers, it takes 60 % of a core; with few, busy ones, less |
 /// | 10^9 | 58,000 | many tasks with each call of `spawn_all`, and few workers with many permits: one server takes 40 % of a core. If tasks are spawned one by one, a cluster of at least eight nodes with four partitions each |
 ///
-/// - *A task costs less, the more there are.* While a request is under way, other tasks wait for the next one, which takes all of them. A
-///   task that is spawned and run alone costs the server 300 us; tasks that are spawned 10,000 at a time and run by a worker with 256
-///   permits cost 7 us each.
+/// - *The more tasks there are, the less each costs.* While a request is under way, other tasks wait for the next one, which takes all of
+///   them. A task that is spawned and run alone costs the server 300 us; tasks that are spawned 10,000 at a time and run by a worker with
+///   256 permits cost 7 us each.
 /// - *Partitions cost.* A task in one of several partitions takes three requests to the server instead of two if workers are idle. Use
 ///   several only on a cluster, four for each node.
 /// - *Idle workers cost little.* A thousand of them take 3 % of a core, and two connections each. Redis accepts 10,000 connections
@@ -191,8 +192,9 @@ mod workers;
 /// - *Beyond that*, divide the work: stores in other namespaces can be on other servers, and a client and an executor for each of them can
 ///   share a process.
 ///
-/// The figures are of a machine with two cores that also ran the workers. `cargo run --release -p throng-benches -- durable --filter
-/// redis/fleet` measures them on yours, and predicts them with a simulation of the fleet.
+/// The figures were measured on a machine with two cores that also ran the workers.
+/// `cargo run --release -p throng-benches -- durable --filter redis/fleet` measures them on yours, and predicts them with a simulation of
+/// the fleet.
 ///
 /// # Other servers
 ///
@@ -201,12 +203,12 @@ mod workers;
 /// - Scripts in Lua run as a whole, one after another, with `redis.pcall`, `cmsgpack`, `cjson` and `struct`. The keys of a partition have
 ///   one hash tag. A script names some of them when it is sent, and derives others from what it reads.
 /// - The commands of Redis 6.2, such as `ZMSCORE`, `HRANDFIELD` and `LPOS`; RESP3 with pushed messages (`HELLO 3`); `PUBLISH` and
-///   `PUBSUB` in scripts. On a cluster also `SPUBLISH` and `SSUBSCRIBE`, and `TRYAGAIN` for a script of which a key has moved.
+///   `PUBSUB` in scripts. On a cluster also `SPUBLISH` and `SSUBSCRIBE`, and `TRYAGAIN` for a script one of whose keys has moved.
 /// - No key is evicted or expires on its own: set `maxmemory-policy noeviction`, and give the store a database that others do not flush.
 ///   Where `CONFIG` is not permitted, as in many managed services, check that yourself: the [durability](Durability) is then unknown.
 ///
 /// Dragonfly refuses keys that a script has not named unless it runs with `--cluster_mode=emulated --lock_on_hashtags` or
-/// `--default_lua_flags=allow-undeclared-keys`. KeyDB has no messages of cluster slots, so it cannot be used as a cluster.
+/// `--default_lua_flags=allow-undeclared-keys`. KeyDB lacks `SPUBLISH` and `SSUBSCRIBE`, so it cannot be used as a cluster.
 ///
 /// # Permissions
 ///
@@ -443,7 +445,7 @@ impl RedisStore {
         opened.map_err(|failure| DurableError::store(&name, None, failure))
     }
 
-    /// Returns the addresses of the server, or of nodes of a cluster, and the name of the store in messages, which has no password.
+    /// Returns the addresses of the server, or of nodes of a cluster, and the name of the store in messages, which contains no password.
     fn address(builder: &RedisStoreBuilder) -> Result<(ConnectTarget, Arc<str>), DurableError> {
         let target = builder.address.resolve();
         let name = target

@@ -208,8 +208,8 @@ pub struct TurnAnswer {
     pub next: Option<Duration>,
     /// Although tasks were claimed, this worker is woken when there are more.
     pub is_idle: bool,
-    /// A part of the store relies on this session to look for its tasks, although the session is not idle as a whole. If it has no permit
-    /// for them, it sends a turn that claims nothing, so that another session is woken.
+    /// A part of the store relies on this session to look for its tasks, although the session is not idle as a whole. If the worker has no
+    /// permit for them, it sends a turn that claims nothing, so that another session is woken.
     pub passes_on: bool,
     /// The claim was pushed before.
     pub is_pushed: bool,
@@ -488,7 +488,7 @@ pub enum Event {
     )]
     Pushed(Arc<PushedClaim>),
     /// The store has lost writes that it had acknowledged. This event precedes the answer to each request that the store has received
-    /// since then.
+    /// since the loss.
     #[cfg_attr(
         not(feature = "redis"),
         allow(dead_code, reason = "only Redis sends it")

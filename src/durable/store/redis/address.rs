@@ -186,7 +186,7 @@ fn sentinel_target(
         let what = format!("the Sentinels' name for the server is missing: {SENTINEL_URLS}");
         return Err(invalid_address(what));
     }
-    // Behind a `/` in the password, the name would be a part of the password, and messages would contain it.
+    // If the password contains a `/`, the name would be a part of the password, and messages would contain it.
     if name.contains('@') {
         let what = format!("the Sentinels' name for the server contains `@`: {SENTINEL_URLS}");
         return Err(invalid_address(what));
@@ -261,7 +261,7 @@ fn with_tls(addr: &ConnectionAddr) -> Result<ConnectionAddr, Failure> {
     };
     if !matches!(tls, ConnectionAddr::TcpTls { .. }) {
         return Err(invalid_address(
-            "a socket has no TLS: remove `tls(true)`".into(),
+            "a Unix socket cannot use TLS: remove `tls(true)`".into(),
         ));
     }
     if !tls.is_supported() {

@@ -104,8 +104,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets the user and the password for the Sentinels, which have no login by default: that of the server is not sent to them. If they
-    /// have only a password, their user is `default`. Without Sentinels, this has no effect.
+    /// Sets the user and the password for the Sentinels. By default, the store does not log in to them: the login for the server is not
+    /// sent to them. If they have only a password, their user is `default`. Without Sentinels, this has no effect.
     ///
     /// # Examples
     ///
@@ -218,10 +218,11 @@ impl RedisStoreBuilder {
     /// The store sends `WAIT` after each batch of tasks, so storing a task takes at least one more round trip between the servers; the
     /// Redis user needs the permission `+wait`. If fewer replicas are connected, the store cannot be opened. While fewer answer, tasks
     /// are stored, but spawning them fails after ten seconds with an error that [`is_unknown`](crate::durable::DurableError::is_unknown).
-    /// So have one replica more than this number.
+    /// So run one more replica than this number.
     ///
-    /// A failover to one of these replicas loses no task of which a spawn has returned. A failover to another replica may: Sentinels
-    /// prefer the one that has received most. Ends of runs do not wait for replicas, so after a failover, some tasks may run again.
+    /// A failover to one of these replicas loses no task whose spawn has returned. A failover to another replica may: of replicas with the
+    /// same `replica-priority`, Sentinels prefer the one that has received most. Ends of runs do not wait for replicas, so after a
+    /// failover, some tasks may run again.
     ///
     /// # Examples
     ///

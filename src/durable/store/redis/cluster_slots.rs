@@ -30,8 +30,8 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Reads the address in a redirection. An empty host is that of the node that has answered, which is `asked`. Returns `None` if the node
-/// does not know the host.
+/// Reads the address in a redirection. An empty host stands for that of the node that has answered, which is `asked`. Returns `None` if the
+/// node does not know the host.
 pub(super) fn redirected_to(text: &str, asked: &str) -> Option<ServerAddress> {
     let (host, port) = text.rsplit_once(':')?;
     node_address(host, port.parse().ok()?, asked)

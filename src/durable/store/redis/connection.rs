@@ -95,7 +95,7 @@ impl Connection {
         self.answers.get()
     }
 
-    /// Has no answer count from now on: see [`unless_closed`](Self::unless_closed).
+    /// Ensures that no answer counts from now on: see [`unless_closed`](Self::unless_closed).
     pub(super) fn close(&self, reason: &Failure) {
         self.reason.get_or_init(|| reason.clone());
         self.closed.cancel();
@@ -127,7 +127,7 @@ impl Connection {
                 let prepared = preparation.prepare(&mut connection, &missing);
                 tokio::select! {
                     biased;
-                    // Those that wait behind it for other connections would wait for each answer that does not come.
+                    // Otherwise, preparations of other connections, which wait for this one, would wait for an answer that may not come.
                     () = self.closed.cancelled() => return Err(self.closed(Effect::None)),
                     prepared = prepared => prepared,
                 }
@@ -162,7 +162,7 @@ impl Connection {
         self.send(command, is_asking).await
     }
 
-    /// Sends a command. `is_asking` is `true` if another node has told that this one is asked.
+    /// Sends a command. `is_asking` is `true` if another node has redirected it to this one by `ASK`.
     pub(super) async fn send(&self, command: &Cmd, is_asking: bool) -> Result<Value, Fault> {
         let answer = self.unless_closed(|mut connection| async move {
             let answer = match is_asking {
@@ -179,7 +179,7 @@ impl Connection {
     }
 
     /// Awaits an answer, unless the connection is closed meanwhile. An answer that arrives later is worth nothing: the server may be a
-    /// former primary, which will lose what it acknowledges, and the search for lost writes would not find this one.
+    /// former primary, which will lose what it acknowledges, and the search for lost writes would not find this write.
     pub(super) async fn unless_closed<T, F>(
         &self,
         send: impl FnOnce(MultiplexedConnection) -> F,
@@ -198,7 +198,7 @@ impl Connection {
     }
 }
 
-/// Sends a command to the node to which the slot of its keys is being moved. `ASKING` is valid for the command that follows it.
+/// Sends a command to the node to which the slot of its keys is being moved. `ASKING` applies only to the command that follows it.
 async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
     let mut both = redis::pipe();
     both.cmd("ASKING").add_command(command.clone());

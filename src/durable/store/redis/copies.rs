@@ -25,8 +25,8 @@ impl Copies {
         time: Duration,
     ) -> RedisResult<bool> {
         let mut wait = redis::pipe();
-        // The server waits only for writes of this connection. The script may have changed nothing because an earlier connection has, so
-        // this one writes something after those changes.
+        // The server waits only for writes of this connection. The script may have changed nothing because it already ran on an earlier
+        // connection, so this one writes something after those changes.
         wait.hset(keys.meta(), "disk", 1).ignore();
         let limit = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         if self.on_disk {

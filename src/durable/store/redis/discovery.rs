@@ -28,7 +28,7 @@ pub(super) async fn first_that_answers(
 }
 
 /// Returns `true` if a server says that it belongs to a cluster. Every user may ask for that: no permission is needed for `HELLO`. If the
-/// connection breaks, asks again for so long.
+/// connection breaks, asks again for at most this time.
 pub(super) async fn belongs_to_cluster(node: &Node, time: Duration) -> Result<bool, Failure> {
     let end = Instant::now() + time;
     let answer = loop {
@@ -65,7 +65,7 @@ pub(super) fn refuse_braces(bases: &[String]) -> Result<(), Failure> {
     match bases.iter().any(|base| base.matches('}').count() > 1) {
         false => Ok(()),
         true => {
-            let what = "in a cluster, a namespace cannot have the brace `}`, since its keys would be in other slots";
+            let what = "in a cluster, a namespace cannot contain the brace `}`, since its keys would be in other slots";
             Err(Failure::new(Effect::None, Cause::Invalid(what.into())))
         }
     }

@@ -13,7 +13,7 @@ pub(super) struct IdlePartitions {
     woken: u64,
 }
 
-/// The times at which a session looks at a partition that does not wake it, since the system was started.
+/// The times at which a session looks at a partition that does not wake it, as durations since the system was started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest {
     pub(super) until: Duration,
@@ -30,8 +30,8 @@ impl IdlePartitions {
         self.woken |= 1 << partition;
     }
 
-    /// Records that a request is about to be sent after which the session is not idle, unless the answer says so. A wake-up that arrives
-    /// from now on may be one that the request has not seen.
+    /// Records that a request is about to be sent after which the session is not idle, unless the answer says that it is. A wake-up that
+    /// arrives from now on may be one that the request has not seen.
     pub(super) fn leave(&mut self, partition: usize) {
         self.woken &= !(1 << partition);
         if let Some(rest) = self.rests.get_mut(partition) {
@@ -40,7 +40,7 @@ impl IdlePartitions {
     }
 
     /// Records an answer. If the session is idle, a wake-up may have arrived before the answer. If it is not, the partition has sent all
-    /// wake-ups before the request, which has passed them on.
+    /// wake-ups before it received the request, which has passed them on.
     pub(super) fn answered(&mut self, partition: usize, rest: Option<Rest>) {
         match rest {
             None => self.leave(partition),
@@ -109,7 +109,7 @@ mod tests {
         assert!(!idle.is_relied_on(3));
     }
 
-    /// The partition has gone idle and then woken the session, and the message is faster than the answer.
+    /// The session has gone idle in the partition, which has then woken it, and the message is faster than the answer.
     #[test]
     fn a_wake_up_before_the_answer_counts() {
         let mut idle = IdlePartitions::default();

@@ -32,7 +32,7 @@ pub(super) struct Link {
 pub(super) struct SendAttempt {
     /// The time until which the link waits for a connection, and sends the request again if the server defers it.
     pub(super) end: Instant,
-    /// `true` if another node has told that this one is asked.
+    /// `true` if another node has redirected the request to this one by `ASK`.
     pub(super) is_asking: bool,
 }
 
@@ -238,7 +238,7 @@ impl Link {
         }
     }
 
-    /// Returns `true` if this is the number of the current connection. Since numbers rise, it then has been all the time.
+    /// Returns `true` if this is the number of the current connection. Since numbers rise, no other one has been in between.
     fn is_current(&self, number: u64) -> bool {
         matches!(&*self.state.borrow(), State::Up(it) if it.number == number)
     }

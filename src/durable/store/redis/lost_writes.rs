@@ -2,7 +2,7 @@
 //!
 //! A replica that is promoted lacks the last writes of its former primary, and a server that is restarted may lack those that were not on
 //! its disk. Such a server is *rewound*: it knows an earlier request of a session as the last one, or does not know the session. This
-//! process then sends the requests that it has kept again, under their numbers, before any other request uses the connection. Tasks that
+//! process then repeats the requests that it has kept, under their numbers, before any other request uses the connection. Tasks that
 //! the server still has are not stored twice.
 //!
 //! If the store itself is another one, because the server was emptied, nothing is repeated.
@@ -23,18 +23,18 @@ use super::{enqueue, last_numbers, reply, sessions};
 use crate::durable::store::{NewTask, Rewind, SessionId};
 use crate::sync::{Mutex, lock};
 
-/// Searches each new connection of a store for writes that its server has lost.
+/// Looks, on each new connection of a store, for writes that its server has lost.
 pub(super) struct LostWrites {
     inner: Weak<Inner>,
     /// Each is held while its partition is searched, so that of two connections only one repeats writes.
     running: Vec<tokio::sync::Mutex<()>>,
     /// The losses that are not reported yet. Each search reports all, since another one may have found them in its partition, and may still
-    /// wait for an answer about others, or have been cancelled.
+    /// wait for an answer about another one, or have been cancelled.
     found: Mutex<Rewind>,
 }
 
 impl LostWrites {
-    /// Has the connections of a store searched from now on.
+    /// Has lost writes searched for on the connections of a store from now on.
     pub(super) fn watch(inner: &Arc<Inner>) {
         inner.nodes.prepare_with(Arc::new(Self::new(inner)));
     }
@@ -68,7 +68,7 @@ impl LostWrites {
                 found: &self.found,
             };
             match search.run().await {
-                // Every attempt would have this result, for example without permissions. Requests report it.
+                // Every attempt would have this result, for example if a permission is missing. Requests report it.
                 Ok(()) | Err(Fault::Final(_) | Fault::NoScript) => ready.push(partition),
                 Err(fault @ (Fault::Elsewhere(..) | Fault::Wait(_))) => searched = Err(fault),
                 Err(fault) => {
@@ -121,7 +121,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Sends the requests of a session again that the server has lost, of those that were acknowledged before the server was asked. Later
+    /// Repeats the requests of a session that the server has lost, of those that were acknowledged before the server was asked. Later
     /// ones are known to the server that has acknowledged them.
     async fn repeat(
         &mut self,
@@ -165,7 +165,7 @@ impl Search<'_> {
         let command = inner.command(&inner.scripts.enqueue, partition, arguments);
         let answer = match self.send(&command).await {
             Ok(answer) => reply::enqueued(answer).map_err(Fault::Final)?,
-            // It has no memory left, for example.
+            // The server has no memory left, for example.
             Err(Fault::Final(_)) => {
                 self.found().lost += kept.tasks.count as u64;
                 inner

@@ -16,7 +16,7 @@ use super::session_state::Sessions;
 use super::subscriber::{Subscriber, Subscription};
 use crate::durable::store::Event;
 
-/// The connections to a server: one for requests, one for messages, and one for requests that wait for copies if there are any.
+/// The connections to a server: one for requests, one for messages, and one for requests that wait for copies, if there are such requests.
 pub(super) struct Node {
     /// The address in the cluster, or `None` if the store was given the address.
     pub(super) address: Option<ServerAddress>,
@@ -25,10 +25,10 @@ pub(super) struct Node {
     pub(super) link: Arc<Link>,
     /// A connection for requests that wait until their writes are copied, since they block the requests behind them.
     waiting: Option<Arc<Link>>,
-    /// The partitions at the server. When it is dropped, the subscriber ends.
+    /// The partitions at the server. When this sender is dropped, the subscriber ends.
     partitions: watch::Sender<Vec<usize>>,
     subscription: watch::Receiver<Subscription>,
-    /// Has the connections for requests checked. Without a subscriber, nothing does.
+    /// Keeps the channel open by which the subscriber has the connections for requests checked, also if there is no subscriber.
     _checks: watch::Sender<()>,
 }
 
@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Sets the partitions at the server. Their messages are received here, and no others.
+    /// Sets the partitions at the server. Only their messages are received here.
     pub(super) fn set_partitions(&self, partitions: Vec<usize>) {
         self.partitions.send_if_modified(|current| {
             let is_new = *current != partitions;
@@ -81,7 +81,7 @@ pub(super) struct NodeSettings {
     /// Without it, the process receives no messages.
     pub(super) events: Option<mpsc::UnboundedSender<Event>>,
     pub(super) requests: Arc<ConnectionSettings>,
-    /// Notified when messages no longer arrive at a node.
+    /// Notified when messages from a node no longer arrive.
     pub(super) is_lost: Arc<Notify>,
 }
 

@@ -1,10 +1,10 @@
 //! [`Nodes`]: the server of a store, or the nodes of the cluster that have its partitions.
 //!
 //! All keys of a partition are in one cluster slot. `CLUSTER SLOTS` determines the node of each slot. A node that does not have a slot
-//! names the one that has it, which then counts at once. Such an answer also has the owners of all slots read again, as a lost
+//! names the one that has it, which is used from then on. Such an answer also has the owners of all slots read again, as a lost
 //! connection does, but at most once in [`REFRESH_INTERVAL`]: while a cluster changes, every request may be redirected.
 //!
-//! A server that belongs to no cluster is the only node. If Sentinels name it, its connections follow them.
+//! A server that belongs to no cluster is the only node. If Sentinels name it, the connections lead to the one that they name now.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -52,7 +52,7 @@ pub(super) enum NodeWait {
 /// The server of a store, or the nodes of the cluster that have its partitions.
 pub(super) struct Nodes {
     settings: NodeSettings,
-    /// The servers that were given. The first is the one that has answered when the store was opened.
+    /// The servers that were given. The first is the one that answered when the store was opened.
     given: Vec<Connector>,
     /// The slots of the partitions, or `None` if the server belongs to no cluster.
     slots: Option<Vec<u16>>,
@@ -173,13 +173,13 @@ impl Nodes {
         }
     }
 
-    /// Returns `true` if another node has replaced this one as the owner of a partition while a request was sent. If it was promoted, it
-    /// lacks what this node has stored since, and the search for lost writes would not find that.
+    /// Returns `true` if another node has replaced this one as the owner of a partition while a request was sent. If the other one was
+    /// promoted, it lacks what this node has stored since, and the search for lost writes would not find that.
     fn is_former(&self, node: &Arc<Node>, partition: usize, route: &NodeRoute) -> bool {
         !route.is_asking && !Arc::ptr_eq(node, &self.owner(partition))
     }
 
-    /// Sends a command with this key to the node that has the key. While that cannot be reached or is not ready, waits until the answer
+    /// Sends a command with this key to the node that has the key. While the node cannot be reached or is not ready, waits until the answer
     /// timeout.
     pub(super) async fn send(&self, key: &str, command: &Cmd) -> Result<Value, Failure> {
         let end = Instant::now() + self.answer_timeout();
@@ -256,7 +256,7 @@ impl Nodes {
         }
     }
 
-    /// Waits before another attempt, unless the last one was redirected for the first time.
+    /// Waits before another attempt, except before the second one.
     async fn pause(
         &self,
         route: &mut NodeRoute,
@@ -319,7 +319,7 @@ impl Nodes {
         connected.retain(|node| owners.iter().any(|owner| Arc::ptr_eq(owner, node)));
     }
 
-    /// Returns the node to which a redirection leads, of which `node` has told. Returns `None` if its address is unknown.
+    /// Returns the node to which a redirection by `node` leads. Returns `None` if its address is unknown.
     fn node_at(&self, to: &Redirection, node: &Node) -> Option<Arc<Node>> {
         let address = redirected_to(&to.address, &node.host)?;
         Some(self.connect_in(&mut lock(&self.state), &address))
@@ -346,7 +346,7 @@ impl Nodes {
         node
     }
 
-    /// Reads the owners of all slots from a node that answers, each time from another one: a node that the others cannot reach does not
+    /// Reads the owners of all slots from a node that answers, each time from another one: a node that the others cannot reach may not
     /// know the owners. Returns `false` if none answers.
     async fn read_owners(&self) -> bool {
         let connected = {
@@ -404,7 +404,7 @@ impl Nodes {
         *self.owner(partition).subscription().borrow() == Subscription::Active
     }
 
-    /// Returns the state of the subscriptions of all partitions: that of the worst.
+    /// Returns the state of the subscriptions of all partitions: the worst of them.
     pub(super) fn subscription(&self) -> Subscription {
         let states = self
             .owners()

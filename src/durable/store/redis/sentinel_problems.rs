@@ -75,13 +75,13 @@ impl<'a> SentinelProblems<'a> {
         })
     }
 
-    /// Returns `true` if all Sentinels have answered, and another one has known of a later failover before.
+    /// Returns `true` if all Sentinels have answered, and all are out of date.
     pub(super) fn are_out_of_date(&self) -> bool {
         let mut problems = self.found.iter().map(|(_, problem)| problem);
         problems.all(|it| matches!(it, Problem::OutOfDate))
     }
 
-    /// Returns the failure of the attempt to connect: the problem that is nearest to a primary.
+    /// Returns the failure of the attempt to connect: the problem of the Sentinel that has come nearest to leading to a primary.
     pub(super) fn into_failure(self) -> Failure {
         let has = |is: fn(&Problem) -> bool| self.found.iter().any(|(_, problem)| is(problem));
         let (name, listed) = (self.name, self.listed());
@@ -118,7 +118,7 @@ impl<'a> SentinelProblems<'a> {
                 Problem::NoConnection(_, error) => Some(not_connected(error)),
                 _ => None,
             });
-        // With another cause, such as a wrong password, the remedy is not to wait.
+        // For another cause, such as a wrong password, waiting is no remedy.
         let mut others = errors.filter(|it| it.cause != Cause::Unavailable);
         others.next().unwrap_or_else(|| {
             unavailable(format!(

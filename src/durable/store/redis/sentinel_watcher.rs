@@ -1,7 +1,8 @@
 //! [`SentinelWatcher`]: learns of failovers at once.
 //!
-//! Without it, a client would notice a failover only when its connection breaks, and then by asking in intervals. And a connection to a
-//! former primary may not break for long, if that server runs but cannot reach the others. All that is stored there meanwhile is lost.
+//! Without it, a client would notice a failover only when its connection breaks, and then by asking at intervals. And a connection to a
+//! former primary may not break for a long time, if that server runs but cannot reach the others. All that is stored there meanwhile is
+//! lost.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,10 +16,10 @@ use super::sentinel_problems::Problem;
 use super::sentinels::{Sentinel, Sentinels};
 use super::timeouts::BACKOFF;
 
-/// The events of a Sentinel after which it may name another server: it has heard of a failover, or makes one.
+/// The events of a Sentinel after which it may name another server: it has heard of a failover, or carries one out.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 
-/// Keeps a connection to one of the Sentinels, and asks it for the primary when it reports a failover, and now and then.
+/// Keeps a connection to one of the Sentinels, and asks it for the primary when it reports a failover, and at intervals.
 pub(super) struct SentinelWatcher {
     sentinels: Weak<Sentinels>,
     sentinel: Sentinel,

@@ -106,7 +106,8 @@ impl Sentinels {
                     return Ok((connection, watch));
                 }
                 Err(problem) => {
-                    // The next connection is not misled by it again, and does not end this one.
+                    // Otherwise, it would mislead the next connection, and its answer would end the connection that another Sentinel leads
+                    // to.
                     self.ask_last(&sentinel);
                     problems.push(&sentinel.address, problem);
                 }
@@ -248,7 +249,7 @@ impl Sentinel {
 
 /// Connects to a server with the settings of another one. Refuses a server that is no primary.
 ///
-/// `ROLE` would also tell, but users of a store need no permission for it. Without arguments, `HELLO` changes nothing.
+/// `ROLE` would also tell, but the user may lack the permission for it. Without arguments, `HELLO` changes nothing.
 async fn connect_to_primary(
     address: &ServerAddress,
     settings: &ConnectionInfo,

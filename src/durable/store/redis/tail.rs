@@ -11,13 +11,13 @@ use crate::durable::store::{Enqueue, SessionId};
 use crate::sync::{Mutex, lock};
 
 /// The time for which a request is kept after it was acknowledged, for as long as later ones follow. A primary that is cut off from its
-/// replicas refuses writes after ten seconds, which is the default of `min-replicas-max-lag`, if it is to have replicas.
+/// replicas refuses writes after ten seconds, which is the default of `min-replicas-max-lag`, if `min-replicas-to-write` is set.
 const MAX_AGE: Duration = Duration::from_secs(15);
 /// The maximum size in bytes of the payloads that are kept for a session, of all partitions together.
 const MAX_BYTES: usize = 4 << 20;
 /// The maximum number of earlier requests of a session whose numbers of tasks are remembered.
 const MAX_COUNTED: usize = 4096;
-/// The time after its last request for which a store cannot have ended a session because its process seemed to be gone.
+/// The time for which a store certainly keeps a session after its last request, even if its process seems to be gone.
 pub(super) const MIN_SESSION_LIFE: Duration = Duration::from_secs(120);
 
 /// The last requests of each session that have stored tasks, for each partition.
@@ -48,7 +48,7 @@ pub(super) struct KeptTasks {
     pub(super) count: usize,
     /// The size of their payloads.
     pub(super) bytes: usize,
-    /// The others: a task had their key.
+    /// The others, whose keys other tasks had.
     pub(super) conflicts: HashMap<TaskId, Conflict>,
 }
 

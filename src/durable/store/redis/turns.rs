@@ -19,7 +19,7 @@ use crate::durable::store::{Claim, MAX_REST, Turn, TurnAnswer, Verdict, Verdicts
 /// The interval at which a worker that receives no messages polls for tasks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The number of turns of which one begins with another partition than those that must be visited anyway.
+/// The number of turns of which one begins with a partition in rotation, ahead of those that must be visited anyway.
 const FAVOR_INTERVAL: u64 = 4;
 
 /// Sends each partition the verdicts of its tasks, and claims from the first one that has tasks.
@@ -130,8 +130,8 @@ impl<'a> Round<'a> {
     }
 
     /// Returns `true` if the partition wakes the session when it has a task, and it is too early to look at it nevertheless. A turn that
-    /// claims nothing visits it, since the session has no permit for its tasks. A session that claims from one partition has a reason for
-    /// each turn.
+    /// claims nothing visits it even so, since the session has no permit for its tasks. So does each turn of a session that claims from one
+    /// partition, since there is a reason for each.
     fn rests(&self, partition: usize) -> bool {
         let rest = self.state.idle.get(partition);
         let is_early = rest.is_some_and(|rest| self.now < rest.until);
@@ -196,7 +196,7 @@ impl<'a> Round<'a> {
     fn skip(&mut self, partition: usize, part: &PartitionTurn<'_>, failure: Failure) {
         let unreached = part.verdicts.iter().map(|it| it.epoch);
         self.answer.unreached.extend(unreached);
-        // It still relies on the session, which may have no permit after this turn. A turn that claims nothing is repeated soon.
+        // The partition still relies on the session, which may have no permit after this turn. A turn that claims nothing is repeated soon.
         if self.request.want > 0 && self.state.idle.is_relied_on(partition) {
             self.update(|state| state.idle.wake(partition));
         }
@@ -290,8 +290,8 @@ impl<'a> Round<'a> {
         claim.is_some_and(|claim| claim.tasks.len() >= self.request.want)
     }
 
-    /// Ensures that a session without permits is idle in no partition. If a request fails, the remaining ones are not sent, and the session
-    /// passes their wake-ups on. To retry would endanger the lease.
+    /// Ensures that a session without permits is idle in no partition. If a request fails, the remaining ones are sent only if the failure
+    /// concerns just its node. The session passes on the wake-ups of partitions that it has not left. To retry would endanger the lease.
     async fn leave_others(&self) {
         let mut wait = self.wait();
         let idle = self.inner.sessions.get(self.request.session).idle;
