@@ -169,7 +169,7 @@ mod workers;
 /// of ten seconds; less often with a longer one), asks for due schedules and removes expired results twice a minute each, and
 /// pings silent connections.
 ///
-/// # Capacity
+/// # How large will this get
 ///
 /// Redis runs scripts one after another, so the limits are the CPU time that a task takes on a server, and the memory of the tasks that
 /// wait.

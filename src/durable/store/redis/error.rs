@@ -234,7 +234,7 @@ fn moved(text: &str) -> Failure {
     let (slot, node) = (words.next().unwrap_or("?"), words.next().unwrap_or("?"));
     let what = format!(
         "it is a cluster node, and the cluster slot {slot}, which has the keys of this store, belongs to \
-         another node, {node}: permit the commands `HELLO` and `CLUSTER SLOTS` to the user, so that the store finds the nodes"
+         another node, {node}: permit the command `CLUSTER SLOTS` to the user, so that the store finds the nodes"
     );
     Failure::new(Effect::None, Cause::Unfit(what))
 }
