@@ -253,7 +253,13 @@ fn a_circle_of_waits_is_an_error() {
         let (waited, waits) = mpsc::channel();
         let (give, given) = mpsc::channel();
         let (told, tells) = mpsc::channel();
-        let first = pool.spawn_blocking(move || told.send(way(receive(&given))).unwrap());
+        let (started, starts) = mpsc::channel();
+        let first = pool.spawn_blocking(move || {
+            started.send(()).unwrap();
+            told.send(way(receive(&given))).unwrap();
+        });
+        // Otherwise, the task that waits for it might run it.
+        receive(&starts);
         give.send(row(&pool, first, 2 * MAX - 1, way, &waited))
             .unwrap();
         let error = receive(&tells).unwrap_err();

@@ -24,10 +24,11 @@ pub(crate) const BASE: &str = "throng:{default:0}:";
 /// id of the server, store time, the number of tombstones, the progress of the search for old sessions and the sets that
 /// it has found, the progress of the searches for damage, the totals, and whether tasks may have steps. No field says that damage was
 /// found.
-const META: [&str; 25] = [
+const META: [&str; 26] = [
     "layout",
     "layout_copy",
     "partitions",
+    "birth",
     "routes",
     "epoch",
     "aged",
