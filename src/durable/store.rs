@@ -87,7 +87,6 @@ pub use self::layouts::Layouts;
     feature = "unstable-store"
 ))]
 pub use self::limits::MAX_STORE_TIME_STEP;
-pub use self::limits::{MAX_REST, shortened};
 #[cfg_attr(
     not(any(feature = "redis", feature = "sqlite-unbundled")),
     allow(unused_imports, reason = "other stores count epochs without a ceiling")
@@ -96,6 +95,7 @@ pub use self::limits::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, MAX_ATTEMPT_ERROR_BYTES, MAX_DEAD_LETTERS,
     MAX_ERROR_BYTES, MAX_ERRORS,
 };
+pub use self::limits::{MAX_REST, shortened};
 #[cfg(feature = "unstable-store")]
 pub use self::observer::Observer;
 pub use self::outbox::{DrainedOutbox, OutboxLook};
