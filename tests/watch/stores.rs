@@ -177,7 +177,7 @@ fn a_watched_client_is_dropped_as_if_nobody_watched_it() {
         );
         drop(client);
         eventually("the client is gone", || {
-            registry.snapshot().parts().is_empty()
+            registry.snapshot().parts()[0].live() == 0
         })
         .await;
         assert_eq!(up(&shown(&registry).await), None);
