@@ -156,18 +156,24 @@ impl Cluster {
         }
     }
 
-    /// Returns the node that owns a slot, as a running node knows it, other than `except`.
+    /// Returns the node that owns a slot, as a running node knows it, other than `except`. While a replica takes over, a slot has no owner.
     pub(crate) fn owner_except(&self, slot: u64, except: Option<usize>) -> usize {
+        let mut owner = None;
+        until("the slot has an owner", || {
+            owner = self.find_owner(slot, except);
+            owner.is_some()
+        });
+        owner.expect("it was found")
+    }
+
+    fn find_owner(&self, slot: u64, except: Option<usize>) -> Option<usize> {
         let asked = (0..self.nodes.len()).filter(|&nth| Some(nth) != except);
         let mut asked = asked.filter(|&nth| self.nodes[nth].try_ask(&["PING"]).is_some());
-        let asked = asked.next().expect("a node runs");
-        let ranges = ranges(&self.nodes[asked]);
-        let (_, _, ports) = ranges
-            .iter()
-            .find(|(first, last, _)| (*first..=*last).contains(&slot))
-            .expect("the slot has an owner");
+        let ranges = ranges(&self.nodes[asked.next()?]);
+        let has_slot = |(first, last, _): &&(u64, u64, Vec<u16>)| (*first..=*last).contains(&slot);
+        let (_, _, ports) = ranges.iter().find(has_slot)?;
         let owner = self.nodes.iter().position(|node| node.port() == ports[0]);
-        owner.expect("the owner is a node")
+        Some(owner.expect("the owner is a node"))
     }
 
     /// Returns the node that owns the slot of a key.
