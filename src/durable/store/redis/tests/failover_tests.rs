@@ -14,6 +14,16 @@ use crate::durable::{DurableClient, DurableExecutor, DurableTask, Run, TaskConte
 /// The maximum time from a failover to the end of the next task.
 const MAX_RECOVERY: Duration = Duration::from_secs(2);
 
+/// The settings of a server that nobody can make a replica.
+const STAYS_PRIMARY: [&str; 6] = [
+    "--rename-command",
+    "REPLICAOF",
+    "",
+    "--rename-command",
+    "SLAVEOF",
+    "",
+];
+
 /// A task with a number.
 #[derive(Serialize, Deserialize)]
 struct Job(u64);
@@ -190,15 +200,7 @@ async fn work_goes_on_after_the_primary_was_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_leaves_a_former_primary_that_still_answers() {
     needs_redis!();
-    let settings = [
-        "--rename-command",
-        "REPLICAOF",
-        "",
-        "--rename-command",
-        "SLAVEOF",
-        "",
-    ];
-    let group = block_in_place(|| SentinelGroup::with(&settings));
+    let group = block_in_place(|| SentinelGroup::with(&STAYS_PRIMARY));
     let load = Load::start(&group).await;
     let begin = Instant::now();
     block_in_place(|| group.fail_over());
@@ -247,15 +249,7 @@ async fn no_acknowledged_task_is_lost_by_a_split_network() {
     needs_redis!();
     const SPLIT: Duration = Duration::from_secs(5);
     const FIRST_OF_SPLIT: u64 = 1_000_000;
-    let settings = [
-        "--rename-command",
-        "REPLICAOF",
-        "",
-        "--rename-command",
-        "SLAVEOF",
-        "",
-    ];
-    let group = block_in_place(|| SentinelGroup::with(&settings));
+    let group = block_in_place(|| SentinelGroup::with(&STAYS_PRIMARY));
     let cut_off = FakeSentinel::naming(&group.servers[0], 1).await;
     let log = Arc::<Log>::default();
     let load = Load::start_at(&group.addresses(), 0, Arc::clone(&log)).await;

@@ -166,6 +166,14 @@ async fn each_partition_gets_its_lost_tasks() {
     assert_eq!(worker.store.counts().await.unwrap().waiting, 101);
 }
 
+/// Returns a task of such a size that only one is kept.
+fn large(number: u64) -> NewTask {
+    NewTask {
+        payload: vec![b'1'; 3 << 20],
+        ..task(number)
+    }
+}
+
 /// The large payloads exceed the bytes that are kept.
 #[tokio::test]
 async fn tasks_that_are_not_kept_are_counted() {
@@ -174,10 +182,6 @@ async fn tasks_that_are_not_kept_are_counted() {
     let worker = Worker::new(pair.open().await).await;
     let mut events = worker.store.events();
     pair.cut_off().await;
-    let large = |number| NewTask {
-        payload: vec![b'1'; 3 << 20],
-        ..task(number)
-    };
     worker.enqueue([task(1), large(2)]).await;
     worker.enqueue([large(3)]).await;
     worker.enqueue([task(4)]).await;
@@ -205,10 +209,6 @@ async fn what_is_not_kept_is_counted_although_the_connection_breaks() {
     let worker = Worker::new(pair.open().await).await;
     let mut events = worker.store.events();
     pair.cut_off().await;
-    let large = |number| NewTask {
-        payload: vec![b'1'; 3 << 20],
-        ..task(number)
-    };
     worker.enqueue([task(1), large(2)]).await;
     worker.enqueue([large(3)]).await;
     worker.enqueue([task(4)]).await;
