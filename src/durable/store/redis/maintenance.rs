@@ -67,7 +67,7 @@ async fn maintain_in(
         0 => Pass::Done,
         _ => Pass::More,
     };
-    let sets = parts.list()?.rest(routing::set)?;
+    let sets = parts.list()?.rest(|set| routing::set(&set.bytes()?))?;
     let damaged_rows = u64::try_from(parts.number()?).unwrap_or_default();
     lock(&inner.damage)[partition] = (damaged_rows, parts.text()?);
     // If one of these requests fails, a later pass repeats it.

@@ -164,10 +164,9 @@ fn list(part: &mut Reader) -> Result<ListId, Failure> {
 }
 
 /// Reads the id of a set.
-pub(super) fn set(part: &mut Reader) -> Result<SetId, Failure> {
-    let bytes = part.bytes()?;
-    let id = <[u8; 8]>::try_from(&*bytes).map(i64::from_be_bytes);
-    let id = id.map_err(|_| unexpected_answer(&Value::BulkString(bytes)))?;
+pub(super) fn set(bytes: &[u8]) -> Result<SetId, Failure> {
+    let id = <[u8; 8]>::try_from(bytes).map(i64::from_be_bytes);
+    let id = id.map_err(|_| unexpected_answer(&Value::BulkString(bytes.to_vec())))?;
     Ok(SetId::from_number(id))
 }
 

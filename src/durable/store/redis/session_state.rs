@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::idle_partitions::IdlePartitions;
 use crate::durable::store::SessionId;
-use crate::durable::store::kind::SetId;
 use crate::sync::{Mutex, lock};
 
 /// The sessions of this process.
@@ -13,8 +12,6 @@ pub(super) struct Sessions(Mutex<HashMap<SessionId, SessionState>>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionState {
-    /// The set of types that the session claims.
-    pub(super) set: Option<SetId>,
     /// The partition of the queue of the session, if the queue is a named one: only there the session claims tasks.
     pub(super) home: Option<usize>,
     /// The partition from which the last turn, if it is sent again, begins: the one that was claimed from, or that may

@@ -9,7 +9,7 @@ use super::routing::{self, Write};
 use super::scripts::Arguments;
 use super::{last_numbers, probe, reply};
 use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::store::kind::TypeSet;
+use crate::durable::store::kind::{SetId, TypeSet};
 use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{NewSession, SessionId, WorkerCard};
 use crate::durable::{StoreLayout, TaskId};
@@ -83,11 +83,8 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
     last_numbers::check_births(inner, inner.partitions.all())
         .await
         .map_err(|failure| after_others(failure, 1))?;
-    if let Some(set) = new.set {
-        inner.sessions.update(session, |state| {
-            state.set = Some(set.id());
-            state.home = home;
-        });
+    if new.set.is_some() {
+        inner.sessions.update(session, |state| state.home = home);
     }
     Ok(session)
 }
@@ -197,21 +194,16 @@ async fn run_upgrade(inner: &Inner, partition: usize, raise: bool) -> Result<Sto
 
 /// Closes a session in all partitions.
 pub(super) async fn close_session(inner: &Inner, session: SessionId) -> Result<(), Failure> {
-    let (set, mut skipped) = (inner.sessions.get(session).set, None);
+    let mut skipped = None;
     // If an answer is lost, a search for lost writes would take the session for a lost one.
     inner.tail.close(session);
     for partition in inner.partitions.all() {
-        let is_last = match close(inner, partition, session).await {
-            Ok(is_last) => is_last,
-            Err(failure) if inner.skips(&failure) => {
-                skipped = Some(failure);
-                continue;
-            }
+        match close(inner, partition, session).await {
+            // If removing the routes of the set fails, its lists do no harm.
+            Ok(Some(set)) => drop(routing::remove(inner, partition, set).await),
+            Ok(None) => {}
+            Err(failure) if inner.skips(&failure) => skipped = Some(failure),
             Err(failure) => return Err(failure),
-        };
-        // If removing the routes of the set fails, its lists do no harm.
-        if let (true, Some(set)) = (is_last, set) {
-            routing::remove(inner, partition, set).await.ok();
         }
     }
     if let Some(failure) = skipped {
@@ -221,8 +213,12 @@ pub(super) async fn close_session(inner: &Inner, session: SessionId) -> Result<(
     Ok(())
 }
 
-/// Closes a session in a partition. Returns `true` if it was the last session of its set.
-async fn close(inner: &Inner, partition: usize, session: SessionId) -> Result<bool, Failure> {
+/// Closes a session in a partition. Returns its set if it was the last session of the set.
+async fn close(
+    inner: &Inner,
+    partition: usize,
+    session: SessionId,
+) -> Result<Option<SetId>, Failure> {
     let mut cursor = b"0".to_vec();
     while !cursor.is_empty() {
         let mut arguments = Arguments::default();
@@ -231,9 +227,9 @@ async fn close(inner: &Inner, partition: usize, session: SessionId) -> Result<bo
         arguments.push(cursor);
         let answer = inner.run_part(&inner.scripts.close, partition, arguments);
         cursor = reply::bytes(answer.await?)?;
-        if cursor == b"LAST" {
-            return Ok(true);
+        if let Some(set) = cursor.strip_prefix(b"LAST") {
+            return routing::set(set).map(Some);
         }
     }
-    Ok(false)
+    Ok(None)
 }

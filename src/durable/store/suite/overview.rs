@@ -17,6 +17,7 @@ macro_rules! __store_suite_overview {
                 an_overview_describes_queues
                 a_paused_queue_without_workers_has_waiting_tasks
                 an_overview_describes_types
+                types_of_a_closed_session_are_not_served_although_it_was_refused
                 a_type_that_no_worker_knows_is_listed
                 the_oldest_task_has_waited_longest
                 tasks_that_have_left_a_queue_wait_there_no_longer

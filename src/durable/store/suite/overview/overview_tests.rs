@@ -209,6 +209,22 @@ pub async fn an_overview_describes_types(it: &dyn Harness) {
     assert_eq!(overview.types[4].last_hour, RunTotals::default());
 }
 
+/// A refused request says that a session has ended or has sent a later request. It may be the latter.
+pub async fn types_of_a_closed_session_are_not_served_although_it_was_refused(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session_of(&["job"]).await;
+    for number in 1..=2 {
+        session.enqueue([task(number)]).await;
+    }
+    process.pause("job").await;
+    assert!(process.overview().await.types[0].is_served);
+    session.number -= 1;
+    assert_refused(session.turn_again(wanting(0)).await);
+    session.close().await;
+    let overview = process.overview().await;
+    assert!(overview.types[0].is_paused && !overview.types[0].is_served);
+}
+
 pub async fn a_type_that_no_worker_knows_is_listed(it: &dyn Harness) {
     let process = Process::of(it);
     let mut session = process.session_of(&["job"]).await;
