@@ -2,7 +2,8 @@
 //! [`JoinMap`] are unbounded, and have the interfaces of Tokio's types of the same names.
 //!
 //! A *job* is submitted and runs, *completes* when it has an outcome, and is *read* when the stream yields it. It is
-//! *outstanding* from its submission until it is read.
+//! *outstanding* from its submission until it is read. A submitter waits in `Shared::acquire_both`: until fewer jobs than allowed are
+//! outstanding, and then until fewer are running.
 //!
 //! Each file uses only files above it in this table:
 //!

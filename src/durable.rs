@@ -211,7 +211,8 @@
 //! | The producer dies later, but before the answer. | It is stored as a whole or not at all. If it is spawned again under the same id, it is stored once. |
 //! | The producer dies after the answer. | It runs. |
 //! | The connection fails before the answer. | It is stored once, since the client sends the request again. |
-//! | Redis is killed and restarted. | It is still stored (`appendfsync always`); or it is lost if it was stored in the last two seconds (`everysec`), and its handle reports that. All clients reconnect, and runs continue. |
+//! | Redis is killed and restarted. | It is still stored (`appendfsync always`); or it is missing if it was stored in the last two seconds (`everysec`). Its producer then stores it again, unless that process has exited; otherwise, the task is lost, and its handle reports that: see [`Losses`]. All clients reconnect, and runs continue. |
+//! | The primary of Redis fails, and the replica that takes over lacks the task. | Its producer stores it again, if it has stored it within the last 15 seconds and still runs. Otherwise, the task is lost, and its handle reports that. |
 //! | The SQLite file is removed or replaced while it is open. | Spawning fails with an error that [`is_replaced`](DurableError::is_replaced). |
 //! | A page or a row of the SQLite file cannot be read. | It becomes a [dead letter](DeadReason::Damaged) if its own data are lost. All other tasks continue, and [`health`](DurableClient::health) returns `Damaged`. |
 //! | A process dies before it has committed a [transaction](#tasks-in-your-own-transaction) that stores the task. | It is not stored, and neither are the other rows of the transaction. |

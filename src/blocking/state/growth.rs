@@ -38,12 +38,12 @@ impl State {
     /// Returns `true` if there are more tasks than threads that will look at the queue.
     #[inline]
     fn is_short(&self, coming: usize) -> bool {
-        self.queue.waiting() + coming > self.looking()
+        self.queue.waiting() + coming > self.soon_looking()
     }
 
     /// The number of threads that will look at the queue without ending a task first.
     #[inline]
-    fn looking(&self) -> usize {
+    fn soon_looking(&self) -> usize {
         self.idle.len() + self.waking + self.starting
     }
 
@@ -162,7 +162,7 @@ impl State {
             self.begin_burst();
             return 0;
         }
-        let needed = self.queue.waiting().saturating_sub(self.looking());
+        let needed = self.queue.waiting().saturating_sub(self.soon_looking());
         let allowed = self
             .max_allowed()
             .saturating_sub(self.threads + self.starting);

@@ -31,7 +31,7 @@ struct HeldClaim {
     /// The lease was not renewed in time, so the store may have given the tasks to others.
     late: bool,
     /// The store has given the tasks to others.
-    lost: bool,
+    gone: bool,
     runs: HashMap<TaskId, TaskRun>,
     /// The number of ended tasks whose verdicts the store has not confirmed.
     unconfirmed: usize,
@@ -126,7 +126,7 @@ impl Claims {
             queue,
             renewed,
             late: false,
-            lost: false,
+            gone: false,
             runs: HashMap::new(),
             unconfirmed: 0,
         });
@@ -226,7 +226,7 @@ impl Claims {
         Some(run.ended(queue, holder))
     }
 
-    /// Removes a run from its claim. The worker owes a verdict, unless the claim is lost. Also returns the queue of the claim.
+    /// Removes a run from its claim. The worker owes a verdict, unless the claim is gone. Also returns the queue of the claim.
     fn take_run(&mut self, epoch: Epoch, id: TaskId) -> Option<(usize, TaskRun, Holder)> {
         let claim = self.claims.get_mut(&epoch)?;
         let run = claim.runs.remove(&id)?;
@@ -277,7 +277,7 @@ impl Claims {
                 self.permits.remove(claim.queue, run.phase);
             }
             claim.add_unconfirmed(removed.len());
-            if !claim.lost {
+            if !claim.gone {
                 owed.extend(removed.into_iter().map(|(id, _)| (epoch, id)));
             }
         }
@@ -285,23 +285,23 @@ impl Claims {
         owed
     }
 
-    /// Returns the time of the oldest renewal of the claims that are not lost.
+    /// Returns the time of the oldest renewal of the claims that are not gone.
     pub(crate) fn oldest_renewal(&self) -> Option<Duration> {
-        let held = self.claims.values().filter(|claim| !claim.lost);
+        let held = self.claims.values().filter(|claim| !claim.gone);
         held.map(|claim| claim.renewed).min()
     }
 
-    /// Returns the time of the oldest renewal of the claims that are neither late nor lost.
+    /// Returns the time of the oldest renewal of the claims that are neither late nor gone.
     pub(crate) fn next_late(&self) -> Option<Duration> {
         let held = self.claims.values();
         let held = held.filter(|claim| claim.holder() == Holder::This);
         held.map(|claim| claim.renewed).min()
     }
 
-    /// Returns the claims that are not lost and were last renewed at this time or earlier.
+    /// Returns the claims that are not gone and were last renewed at this time or earlier.
     pub(crate) fn older_than(&self, time: Duration) -> Vec<Epoch> {
         let claims = self.claims.iter();
-        let old = claims.filter(|(_, claim)| !claim.lost && claim.renewed <= time);
+        let old = claims.filter(|(_, claim)| !claim.gone && claim.renewed <= time);
         old.map(|(&epoch, _)| epoch).collect()
     }
 
@@ -324,12 +324,12 @@ impl Claims {
         true
     }
 
-    /// Marks a claim as lost, since the store holds no such claim: asks its runs to stop, and prevents that others start.
-    /// Returns `true` if the claim was neither late nor lost before.
+    /// Marks a claim as gone, since the store holds no such claim: asks its runs to stop, and prevents that others start.
+    /// Returns `true` if the claim was neither late nor gone before.
     ///
-    /// A claim without runs is not lost: the store may have dropped it because it has accepted the last verdict. The answer
+    /// A claim without runs is not marked: the store may have dropped it because it has accepted the last verdict. The answer
     /// to the verdicts will tell.
-    pub(crate) fn mark_lost(&mut self, epoch: Epoch) -> bool {
+    pub(crate) fn mark_gone(&mut self, epoch: Epoch) -> bool {
         let claim = self.claims.get(&epoch);
         if claim.is_none_or(|claim| claim.runs.is_empty()) {
             return false;
@@ -338,7 +338,7 @@ impl Claims {
         if let Some(claim) = self.claims.get_mut(&epoch) {
             let unstarted = claim.runs.extract_if(|_, run| run.start.take());
             unstarted.for_each(|(_, run)| self.permits.remove(claim.queue, run.phase));
-            (claim.lost, claim.unconfirmed) = (true, 0);
+            (claim.gone, claim.unconfirmed) = (true, 0);
         }
         self.remove_if_over(epoch);
         is_new
@@ -375,7 +375,7 @@ impl Claims {
 
 impl HeldClaim {
     fn holder(&self) -> Holder {
-        match (self.late, self.lost) {
+        match (self.late, self.gone) {
             (_, true) => Holder::Another,
             (true, _) => Holder::Uncertain,
             (false, _) => Holder::This,
@@ -383,7 +383,7 @@ impl HeldClaim {
     }
 
     fn add_unconfirmed(&mut self, verdicts: usize) {
-        if !self.lost {
+        if !self.gone {
             self.unconfirmed += verdicts;
         }
     }
@@ -443,12 +443,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_with_a_run_is_lost_once() {
+    async fn a_claim_with_a_run_is_gone_once() {
         let ids = [TaskId::new(), TaskId::new()];
         let mut claims = claims(ids).await;
         assert_eq!(end(&mut claims, EPOCH, ids[0]), Some(Holder::This));
-        assert!(claims.mark_lost(EPOCH));
-        assert!(!claims.mark_lost(EPOCH));
+        assert!(claims.mark_gone(EPOCH));
+        assert!(!claims.mark_gone(EPOCH));
         assert_eq!((claims.held(), claims.oldest_renewal()), (0, None));
     }
 
@@ -492,13 +492,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_verdict_is_owed_on_a_fenced_run_of_a_lost_claim() {
+    async fn no_verdict_is_owed_on_a_fenced_run_of_a_claim_that_is_gone() {
         let ids = [TaskId::new(), TaskId::new()];
         let mut claims = claims(ids).await;
         for run in claims.claims.values().flat_map(|claim| claim.runs.values()) {
             assert!(run.start.take());
         }
-        assert!(claims.mark_lost(EPOCH));
+        assert!(claims.mark_gone(EPOCH));
         for id in ids {
             assert_eq!(fence(&mut claims, EPOCH, id), Some(Holder::Another));
         }
@@ -526,13 +526,13 @@ mod tests {
 
     /// A renewal and the last verdict may be in flight together, and the answer to the renewal may arrive first.
     #[tokio::test]
-    async fn a_claim_without_runs_is_not_lost() {
+    async fn a_claim_without_runs_is_not_gone() {
         let ids = [TaskId::new(), TaskId::new()];
         let mut claims = claims(ids).await;
         for id in ids {
             assert_eq!(end(&mut claims, EPOCH, id), Some(Holder::This));
         }
-        assert!(!claims.mark_lost(EPOCH));
+        assert!(!claims.mark_gone(EPOCH));
         assert_eq!(claims.oldest_renewal(), Some(SENT));
         claims.confirmed(EPOCH, 2);
         assert_eq!(claims.oldest_renewal(), None);

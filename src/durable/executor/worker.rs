@@ -59,7 +59,7 @@ impl Worker {
             tokio::select! {
                 answer = answer(&mut self.turn) => self.turned(answer),
                 answer = answer(&mut self.opening) => self.opened(answer),
-                answer = answer(&mut self.confirming) => self.confirmed(answer),
+                answer = answer(&mut self.confirming) => self.arrival_confirmed(answer),
                 answer = answer(&mut self.renewal) => self.renewed(answer),
                 fired = answer(&mut self.firing) => self.fired(fired),
                 answer = answer(&mut self.reporting) => self.reported(answer),

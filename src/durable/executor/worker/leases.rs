@@ -87,7 +87,7 @@ impl Worker {
         answer
             .lost
             .into_iter()
-            .for_each(|epoch| self.mark_lost(epoch));
+            .for_each(|epoch| self.mark_gone(epoch));
         self.claims.stop(&answer.cancelled, StopReason::Cancelled);
     }
 
@@ -100,8 +100,8 @@ impl Worker {
     }
 
     /// Marks a claim that the store no longer holds.
-    fn mark_lost(&mut self, epoch: Epoch) {
-        if self.claims.mark_lost(epoch) {
+    fn mark_gone(&mut self, epoch: Epoch) {
+        if self.claims.mark_gone(epoch) {
             self.tally.leases_lost.add(1);
             report::lease_lost(&self.engine.store_name, epoch);
             self.wake(None);

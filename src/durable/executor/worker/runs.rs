@@ -40,7 +40,7 @@ impl Worker {
         }));
     }
 
-    pub(super) fn confirmed(&mut self, answer: Result<Confirmed, Failure>) {
+    pub(super) fn arrival_confirmed(&mut self, answer: Result<Confirmed, Failure>) {
         self.confirming = None;
         if let Ok(it) = answer {
             self.start_tasks(self.current, it.claim, it.sent, |worker, task| {

@@ -170,7 +170,7 @@ impl Worker {
                 if let Some(request) = self.unanswered.take() {
                     self.note_answer(&request, &answer);
                     self.note_tick(answer.next_tick);
-                    self.confirm(&request, sent, &answer);
+                    self.verdicts_accepted(&request, sent, &answer);
                 }
                 match answer.claim {
                     Some(claim) if answer.is_pushed => self.returned(claim, sent),
@@ -233,7 +233,7 @@ impl Worker {
 
     /// Records that the store has accepted the verdicts of a turn that was sent at this time, except for those that it has refused, and
     /// those that have not reached it.
-    fn confirm(&mut self, request: &Turn, sent: Duration, answer: &TurnAnswer) {
+    fn verdicts_accepted(&mut self, request: &Turn, sent: Duration, answer: &TurnAnswer) {
         let is_unreached = |it: &&Verdicts| answer.unreached.contains(&it.epoch);
         let (unreached, reached) = request.verdicts.iter().partition::<Vec<_>, _>(is_unreached);
         for verdicts in unreached {

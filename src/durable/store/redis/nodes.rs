@@ -1,8 +1,9 @@
 //! [`Nodes`]: the server of a store, or the nodes of the cluster that have its partitions.
 //!
 //! All keys of a partition are in one cluster slot. `CLUSTER SLOTS` determines the node of each slot. A node that does not have a slot
-//! names the one that has it, which is used from then on. Such an answer also has the owners of all slots read again, as a lost
-//! connection does, but at most once in [`REFRESH_INTERVAL`]: while a cluster changes, every request may be redirected.
+//! answers `MOVED` ([`Fault::Elsewhere`]), with the one that has it, which is used from then on. Such an answer also has the owners of all
+//! slots read again, as a lost connection does, but at most once in [`REFRESH_INTERVAL`]: while a cluster changes, every request may be
+//! redirected.
 //!
 //! A server that belongs to no cluster is the only node. If Sentinels name it, the connections lead to the one that they name now.
 

@@ -1,4 +1,4 @@
-//! Changes the routes: the lists in which tasks of each type wait.
+//! Changes the routes: the lists in which tasks of each type wait. (`nodes.rs` finds the server that has them.)
 //!
 //! [`Routes`] are computed here. A script writes them, provided that no other client has changed them meanwhile, and that
 //! the lists that they no longer name are empty. The other scripts read fields that are derived from them: see
