@@ -7,6 +7,11 @@ use super::scripts::Arguments;
 use crate::durable::TaskId;
 use crate::durable::store::{Epoch, Turn, Verdict, Verdicts};
 
+/// The maximum number of completed tasks of a claim that are written together with those of other claims. A pushed claim has one task.
+const SMALL_CLAIM: usize = 8;
+/// The maximum number of claims whose completed tasks are written together.
+const MAX_JOINED: usize = 64;
+
 /// The part of a turn that concerns one partition.
 #[derive(Default)]
 pub(super) struct PartitionTurn<'a> {
@@ -84,29 +89,40 @@ pub(super) fn arguments(
     arguments.push_number(u8::from(request.quarantined));
     arguments.push(millis_text(request.lease));
     arguments.push_number(part.go_idle as u8);
-    arguments.push_number(part.verdicts.len());
+    let (sent, positions) = SentVerdicts::of_all(&part.verdicts);
+    let parts = parts(&sent);
+    arguments.push_number(parts.len());
     arguments.push(part.received.map_or_else(String::new, epoch_text));
     arguments.push(epoch_text(request.floor));
     let received = request.pushes.received;
     arguments.push(received.map_or_else(String::new, epoch_text));
     arguments.push_number(u8::from(request.pushes.may_be_lost));
-    let mut positions = Vec::new();
-    for verdicts in &part.verdicts {
-        let sent = SentVerdicts::of(verdicts, positions.len());
-        push_verdicts(&mut arguments, verdicts, &sent);
-        positions.extend(sent.done.iter().map(|it| it.0));
-        positions.extend(sent.others.iter().map(|it| it.0));
+    for part in parts {
+        push_part(&mut arguments, part);
     }
     (arguments, positions)
 }
 
 /// The verdicts of a claim, grouped as they are sent. Each has its position in the request.
 struct SentVerdicts<'a> {
+    epoch: Epoch,
     done: Vec<(usize, TaskId, &'a [u8])>,
     others: Vec<(usize, TaskId, &'a Verdict)>,
 }
 
 impl<'a> SentVerdicts<'a> {
+    /// Also returns the positions of the verdicts, in the order in which they are sent.
+    fn of_all(verdicts: &[&'a Verdicts]) -> (Vec<Self>, Vec<usize>) {
+        let (mut all, mut positions) = (Vec::new(), Vec::new());
+        for verdicts in verdicts {
+            let sent = Self::of(verdicts, positions.len());
+            positions.extend(sent.done.iter().map(|it| it.0));
+            positions.extend(sent.others.iter().map(|it| it.0));
+            all.push(sent);
+        }
+        (all, positions)
+    }
+
     fn of(verdicts: &'a Verdicts, before: usize) -> Self {
         let (mut done, mut others) = (Vec::new(), Vec::new());
         for (position, (id, verdict)) in (before..).zip(&verdicts.tasks) {
@@ -116,21 +132,40 @@ impl<'a> SentVerdicts<'a> {
                 other => others.push((position, *id, other)),
             }
         }
-        Self { done, others }
+        let epoch = verdicts.epoch;
+        Self {
+            epoch,
+            done,
+            others,
+        }
+    }
+
+    /// Returns `true` if the completed tasks of this claim and those of `next` may be written together.
+    fn is_joined_by(&self, next: &Self) -> bool {
+        let is_small = |it: &Self| it.done.len() <= SMALL_CLAIM;
+        self.others.is_empty() && is_small(self) && is_small(next)
     }
 }
 
-fn push_verdicts(arguments: &mut Arguments, verdicts: &Verdicts, sent: &SentVerdicts<'_>) {
-    arguments.push(epoch_text(verdicts.epoch));
-    arguments.push_number(sent.done.len());
-    sent.done
-        .iter()
-        .for_each(|(_, id, _)| arguments.push(id.to_bytes()));
-    sent.done
-        .iter()
-        .for_each(|(_, _, output)| arguments.push(*output));
-    arguments.push_number(sent.others.len());
-    let others = &sent.others;
+/// Divides the verdicts into the parts that `turn` applies one after the other. In each, only the last claim has other verdicts than done.
+fn parts<'s, 'a>(sent: &'s [SentVerdicts<'a>]) -> Vec<&'s [SentVerdicts<'a>]> {
+    let joined = sent.chunk_by(SentVerdicts::is_joined_by);
+    joined
+        .flat_map(|joined| joined.chunks(MAX_JOINED))
+        .collect()
+}
+
+fn push_part(arguments: &mut Arguments, part: &[SentVerdicts<'_>]) {
+    arguments.push_number(part.len());
+    for claim in part {
+        arguments.push(epoch_text(claim.epoch));
+        arguments.push_number(claim.done.len());
+    }
+    let done = || part.iter().flat_map(|claim| &claim.done);
+    done().for_each(|(_, id, _)| arguments.push(id.to_bytes()));
+    done().for_each(|(_, _, output)| arguments.push(*output));
+    let others = part.last().map_or(&[][..], |last| &last.others);
+    arguments.push_number(others.len());
     others
         .iter()
         .for_each(|(_, id, _)| arguments.push(id.to_bytes()));

@@ -169,6 +169,7 @@ macro_rules! __store_suite_tasks {
                 verdicts_count_before_the_claim_of_their_turn
                 another_session_may_report_a_verdict
                 a_full_batch_of_verdicts_is_accepted
+                verdicts_of_several_claims_count_each_for_its_own
             }
             fences_tests {
                 a_verdict_after_reap_and_claim_is_refused

@@ -168,3 +168,35 @@ pub async fn a_full_batch_of_verdicts_is_accepted(it: &dyn Harness) {
     assert_eq!((turned.refused, turned.claim), (vec![], None));
     assert_eq!(process.counts().await.done, count);
 }
+
+/// One claim is reported in part, and two verdicts are about tasks that their claims do not hold.
+pub async fn verdicts_of_several_claims_count_each_for_its_own(it: &dyn Harness) {
+    let process = Process::of(it);
+    let mut session = process.session().await;
+    session.enqueue((1..=7).map(task)).await;
+    let mut epochs = Vec::new();
+    for want in [2, 1, 3, 1] {
+        epochs.push(session.claim(want).await.epoch);
+    }
+    let turn = wanting(0)
+        .verdict(epochs[0], 1, done())
+        .verdict(epochs[1], 1, done())
+        .verdict(epochs[1], 3, done())
+        .verdict(epochs[2], 4, done())
+        .verdict(epochs[2], 5, retry(SECOND))
+        .verdict(epochs[3], 6, done())
+        .verdict(epochs[3], 7, done());
+    assert_eq!(session.turn(turn).await.refused, [id(1), id(6)]);
+    let numbers = [1, 3, 4, 7];
+    assert_eq!(process.status(numbers).await, numbers.map(|_| state_done()));
+    assert_eq!(process.status_of(5).await, TaskState::Delayed);
+    assert_eq!(
+        process.status([2, 6]).await,
+        [TaskState::Running, TaskState::Running]
+    );
+    let held = process.renew(epochs.clone()).await;
+    assert_eq!(held.lost, [epochs[1], epochs[3]]);
+    session.report(epochs[0], 2, done()).await;
+    session.report(epochs[2], 6, done()).await;
+    assert_eq!(process.renew(epochs.clone()).await.lost, epochs);
+}

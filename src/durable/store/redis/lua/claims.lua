@@ -19,7 +19,13 @@ local function held_by(epoch, text)
   return ids, rows
 end
 
-local function delete_claim(epoch)
-  call('HDEL', CLAIMS, epoch, epoch .. 'n', epoch .. 'o', epoch .. 's', epoch .. 'u')
-  call('ZREM', LEASE, epoch)
+local function delete_claims(epochs)
+  if #epochs == 0 then return end
+  local fields = {}
+  for i, epoch in ipairs(epochs) do
+    local at = 5 * i
+    fields[at - 4], fields[at - 3], fields[at - 2], fields[at - 1], fields[at] = epoch, epoch .. 'n', epoch .. 'o', epoch .. 's', epoch .. 'u'
+  end
+  call('HDEL', CLAIMS, unpack(fields))
+  call('ZREM', LEASE, unpack(epochs))
 end

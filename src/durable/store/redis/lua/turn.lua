@@ -14,13 +14,13 @@
 -- ARGV[7]  -> lease in milliseconds
 -- ARGV[8]  -> 1 to go idle if less than wanted is claimed; 2 to go idle as with 1 and to accept pushed claims, for as many tasks as were
 --   wanted and not claimed; 0 not to go idle
--- ARGV[9]  -> number of claims with verdicts, c
+-- ARGV[9]  -> number of parts of the verdicts, p
 -- ARGV[10] -> epoch of the claim that answered the last turn, or empty
 -- ARGV[11] -> epoch that new ones exceed
 -- ARGV[12] -> epoch of the last pushed claim that has arrived, or empty
 -- ARGV[13] -> 1 to return the first pushed claim that has not arrived, if there is one, instead of a new one, else 0
--- ARGV[14..] -> c times: epoch; number of completed tasks, n; n ids; n outputs; number of other tasks, m; m ids; m times
---   one of these verdicts:
+-- ARGV[14..] -> p times: number of claims, c; c times (epoch, number of completed tasks); ids of these tasks; their outputs; number of
+--   other tasks of the last of these claims, m; m ids; m times one of these verdicts:
 --     retry, delay in milliseconds, error
 --     snooze, delay in milliseconds, empty
 --     suspend, delay in milliseconds, number of steps that makes the task due and a description of them, or empty
@@ -71,14 +71,14 @@ do
   local key = idle_key
   call('ZREM', key, idle_member)
 end
-local accepts_quarantined, lease, verdict_claims = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[9])
+local accepts_quarantined, lease, verdict_parts = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[9])
 -- The first due time, and the first end of a lease; nil if it has changed since it was read.
 local next_due, next_lease_end = nil, nil
 local has_changed, is_drained = false, false
 
 -- Stores the turn in the session, unless it has changed nothing, or only reports a failure.
 local function save()
-  if epoch == '' and verdict_claims == 0 and (first_error or not has_changed) then
+  if epoch == '' and verdict_parts == 0 and (first_error or not has_changed) then
     if session.is_changed then save_session(ARGV[1], session) end
     return
   end
@@ -108,7 +108,7 @@ if number == session.number then
   end
   if session.is_changed then save_session(ARGV[1], session) end
 else
-  if verdict_claims > 0 and not take_verdicts(session, 14, verdict_claims) then
+  if verdict_parts > 0 and not take_verdicts(session, 14, verdict_parts) then
     state.name = nil
     -- The effects so far are counted, and clients are notified of them.
     pcall(flush)
@@ -204,7 +204,7 @@ end
 state.name = 'flush'
 if not skipped.flush then flush() end
 state.name = nil
-if first_error and verdict_claims == 0 and epoch == '' then
+if first_error and verdict_parts == 0 and epoch == '' then
   pcall(lists().wake_for_committed)
   if state.is_earlier then pcall(lists().wake_one) end
   error(first_error)

@@ -1,4 +1,5 @@
--- Applies verdicts. The completed tasks of a claim are one transaction, and so are those with other verdicts.
+-- Applies verdicts. The completed tasks of a claim are one transaction, and so are those with other verdicts. Those of several small claims
+-- are one transaction, too: each claim that was pushed has one task, and a transaction for each of them would cost several times as much.
 --
 -- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, steps, children, expiry_bins, outcomes, claims.
 -- Undo: done.
@@ -13,28 +14,48 @@ else
   has_watchers, has_progress = false, false
 end
 
--- Returns the rows of a claim's tasks in `running`, and the number of tasks that are held. The row of a task that the claim
--- does not hold is false, and its verdict is refused. So is the verdict for an unreadable row, until the claim is reaped.
-local function held_rows(epoch, first, n)
-  local rows, held = call('HMGET', RUNNING, unpack(ARGV, first, first + n - 1)), 0
-  for i = 1, n do
-    local row = rows[i]
-    if row and sub(row, 1, RUNNING_EPOCH_END) == epoch and #row >= RUNNING_PAYLOAD - 1 then
-      held = held + 1
-    else
-      rows[i] = false
-      refused[#refused + 1] = position + i
+-- Returns the rows of the tasks of claims in `running`, and the number of tasks that are held. Sets `held`, the number of those of each
+-- claim. The row of a task that its claim does not hold is false, and its verdict is refused. So is the verdict for an unreadable row, until
+-- the claim is reaped.
+local function held_rows(claims, first, n)
+  local rows, held, i = call('HMGET', RUNNING, unpack(ARGV, first, first + n - 1)), 0, 0
+  for _, claim in ipairs(claims) do
+    local epoch, before = claim.epoch, held
+    for _ = 1, claim.n do
+      i = i + 1
+      local row = rows[i]
+      if row and sub(row, 1, RUNNING_EPOCH_END) == epoch and #row >= RUNNING_PAYLOAD - 1 then
+        held = held + 1
+      else
+        rows[i] = false
+        refused[#refused + 1] = position + i
+      end
     end
+    claim.held = held - before
   end
   position = position + n
   return rows, held
 end
 
+-- Subtracts the tasks that have ended from the numbers that the claims hold, and deletes the claims that hold none. If such a number cannot
+-- be read, the claim ends with its lease.
+local function end_held(claims)
+  local fields, over = {}, {}
+  for i, claim in ipairs(claims) do fields[i] = claim.epoch .. 'n' end
+  local is_read, numbers = pcall(call, 'HMGET', CLAIMS, unpack(fields))
+  if not is_read then return end
+  for i, claim in ipairs(claims) do
+    local n = numbers[i]
+    local is_over = not n or (tonumber(n) or math.huge) <= claim.held
+    if claim.held > 0 and is_over then over[#over + 1] = claim.epoch end
+    if claim.held > 0 and not is_over then pcall(call, 'HINCRBY', CLAIMS, fields[i], -claim.held) end
+  end
+  delete_claims(over)
+end
+
 -- Removes rows that do no harm if they stay for a while.
-local function clean_up(epoch, ids_done, payload_ids, states)
-  -- If the number of held tasks cannot be read, the claim ends with its lease.
-  local is_counted, left = pcall(call, 'HINCRBY', CLAIMS, epoch .. 'n', -#ids_done)
-  if is_counted and left <= 0 then delete_claim(epoch) end
+local function clean_up(claims, ids_done, payload_ids, states)
+  end_held(claims)
   if #payload_ids > 0 then call('HDEL', PAYLOADS, unpack(payload_ids)) end
   if #states > 0 then
     remove_progress(ids_done)
@@ -43,10 +64,10 @@ local function clean_up(epoch, ids_done, payload_ids, states)
   end
 end
 
--- Writes the completed tasks of a claim. Their entries are read within the rows, without a copy. The process that sends the
+-- Writes the completed tasks of claims. Their entries are read within the rows, without a copy. The process that sends the
 -- verdicts knows them, so it is not notified.
-local function apply_done(name, epoch, first, n)
-  local rows, held = held_rows(epoch, first, n)
+local function apply_done(name, claims, first, n)
+  local rows, held = held_rows(claims, first, n)
   if held == 0 then return end
   expiry_bins = {}
   local ids_done, payload_ids, failed, results, states, notes = {}, {}, {}, {}, {}, nil
@@ -121,7 +142,7 @@ local function apply_done(name, epoch, first, n)
   commit(name)
   count('done', held)
   if notes then children().tell_parents(notes) end
-  clean_up(epoch, ids_done, payload_ids, states)
+  clean_up(claims, ids_done, payload_ids, states)
 end
 
 -- Returns a function that writes the other verdicts of a claim. The verdicts are described in `turn.lua`.
@@ -198,8 +219,8 @@ local function make_apply_others()
     end
   end
 
-  return function(name, epoch, first, n)
-    local rows, held = held_rows(epoch, first, n)
+  return function(name, claims, first, n)
+    local rows, held = held_rows(claims, first, n)
     if held == 0 then return end
     local collected = outcomes.begin()
     local flags = flagged and call('HMGET', CANCEL, unpack(ARGV, first, first + n - 1)) or {}
@@ -212,34 +233,40 @@ local function make_apply_others()
       end
     end
     outcomes.write(name, collected)
-    clean_up(epoch, collected.ids, {}, {})
+    clean_up(claims, collected.ids, {}, {})
   end
 end
 
--- Applies the verdicts of this number of claims, beginning at the argument `at`. Skips the transactions that were
+-- Applies this number of parts of the verdicts, beginning at the argument `at`. Skips the transactions that were
 -- committed, or have failed. Returns `true` if all were applied.
-local function take_verdicts(session, at, claims)
+local function take_verdicts(session, at, parts)
   local apply_others, total, taken = nil, 0, 0
-  local function apply(name, write, epoch, first, n)
+  local function apply(name, write, claims, first, n)
     total = total + 1
     if committed[name] or skipped[name] then
       position = position + n
     else
       state.name = name
-      write(name, epoch, first, n)
+      write(name, claims, first, n)
       committed[name] = true
     end
     if committed[name] then taken = taken + 1 end
   end
-  for i = 1, claims do
-    local epoch, n = ARGV[at], tonumber(ARGV[at + 1])
-    confirm_delivery(session, epoch)
-    if n > 0 then apply(2 * i, apply_done, epoch, at + 2, n) end
-    at = at + 2 + 2 * n
+  for i = 1, parts do
+    local claims, n, epoch = {}, 0, nil
+    for c = 1, tonumber(ARGV[at]) do
+      epoch = ARGV[at + 2 * c - 1]
+      claims[c] = { epoch = epoch, n = tonumber(ARGV[at + 2 * c]) }
+      n = n + claims[c].n
+      confirm_delivery(session, epoch)
+    end
+    at = at + 1 + 2 * #claims
+    if n > 0 then apply(2 * i, apply_done, claims, at, n) end
+    at = at + 2 * n
     n = tonumber(ARGV[at])
     if n > 0 then
       apply_others = apply_others or make_apply_others()
-      apply(2 * i + 1, apply_others, epoch, at + 1, n)
+      apply(2 * i + 1, apply_others, { { epoch = epoch, n = n } }, at + 1, n)
     end
     at = at + 1 + 5 * n
   end

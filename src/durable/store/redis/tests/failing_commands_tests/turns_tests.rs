@@ -40,6 +40,32 @@ async fn take_verdicts(scene: &Scene, trial: Trial) -> bool {
     has_failed
 }
 
+/// The completed tasks of small claims are written together.
+#[tokio::test]
+async fn verdicts_of_several_claims_are_applied() {
+    needs_redis!();
+    for_each_command(async |scene, trial| {
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            let claim = scene.worker.turn(Vec::new(), 1).await.claim.unwrap();
+            all.extend(verdicts(&claim, || Verdict::Done(b"end".to_vec())));
+        }
+        let store = &scene.worker.store;
+        let request = scene.worker.new_turn(all.clone(), 0);
+        let (answer, has_failed) = scene
+            .send(trial, true, || store.turn(Arc::clone(&request)))
+            .await;
+        let turned = answer.unwrap_or_else(|failure| panic!("{trial:?}: {failure}"));
+        assert_eq!(turned.refused, [], "{trial:?}");
+        let ids = all.iter().flat_map(|it| &it.tasks).map(|it| it.0).collect();
+        for state in store.status(ids).await.unwrap() {
+            assert_eq!(state, TaskState::Done(b"end".to_vec()), "{trial:?}");
+        }
+        has_failed
+    })
+    .await;
+}
+
 /// One of the lists to which tasks are moved already has a released task.
 #[tokio::test]
 async fn a_list_is_drained_as_a_whole() {
