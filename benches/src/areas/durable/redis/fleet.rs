@@ -26,9 +26,6 @@ const RATE: u64 = 5_800;
 /// Each stores its share of the tasks one after the other.
 const PRODUCERS: u64 = 8;
 const PACE: Duration = Duration::from_nanos(1_000_000_000 / (RATE / PRODUCERS));
-/// The pause between two tasks whose costs are measured: a worker has ended the first one, and the server has not been idle for so long
-/// that its caches are cold, since they are warm in a busy fleet.
-const PROBE_PACE: Duration = Duration::from_micros(700);
 /// The number of tasks that a worker runs at a time, by default.
 const PERMITS: u64 = 64;
 const WORKERS: [(usize, [&str; 2]); 3] = [
@@ -80,7 +77,7 @@ fn row(
     Workload::new(name, Unit::CPU_US_PER_S, peers)
 }
 
-/// The prediction of the model, with the costs of single requests at this server.
+/// The prediction of the model, with the costs of the requests of one worker at this server.
 fn model(name: &'static str, workers: usize, partitions: usize) -> Peer {
     Peer::new(name, move |rules: &Rules| {
         let fleet = Fleet {
@@ -92,8 +89,21 @@ fn model(name: &'static str, workers: usize, partitions: usize) -> Peer {
         })
     })
     .note(Some(
-        "predicted from the costs of single requests; not measured",
+        "predicted from the costs of requests of one worker; not measured",
     ))
+}
+
+/// What a fleet has done.
+struct Run {
+    seconds: f64,
+    /// The CPU time of the server.
+    cpu_ns: u64,
+    scripts: u64,
+    turns: u64,
+    /// The times before each task was stored.
+    stored: Vec<u64>,
+    /// The numbers of the tasks, and the times at which they have begun.
+    begun: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Copy)]
@@ -123,7 +133,19 @@ impl Fleet {
 
     /// The CPU time of the server at a rate, and the time from before a task is stored until it starts.
     fn busy(self, rules: &Rules, server: &Server) -> Sample {
+        let run = self.run(rules, server);
+        let all = run.stored.len() as f64;
+        latencies(Sample::default(), since(&run.stored, &run.begun))
+            .with_value(run.cpu_ns as f64 / 1e3 / run.seconds)
+            .with_fact("tasks/s", all / run.seconds)
+            .with_fact("scripts/task", run.scripts as f64 / all)
+            .with_fact("turns/task", run.turns as f64 / all)
+    }
+
+    /// Runs tasks at the rate.
+    fn run(self, rules: &Rules, server: &Server) -> Run {
         let (runtime, client) = self.begin(server);
+        let ended = count(&runtime, &client).done;
         let starts = Arc::<Starts>::default();
         let executors = self.start(&runtime, server, &starts);
         let producers: Vec<_> = (0..PRODUCERS)
@@ -140,35 +162,27 @@ impl Fleet {
             .await
         });
         let seconds = begin.elapsed().as_secs_f64();
-        let all = tasks * PRODUCERS;
-        let sample = per_second(server, before, seconds);
-        let sent = server.scripts() - scripts;
-        wait_until(|| count(&runtime, &client).done >= all);
-        let turns: u64 = executors.iter().map(|it| it.metrics().turns).sum();
-        let stored: Vec<u64> = stored
+        let (cpu_ns, scripts) = (server.cpu_ns() - before, server.scripts() - scripts);
+        wait_until(|| count(&runtime, &client).done >= ended + tasks * PRODUCERS);
+        let stored = stored
             .into_iter()
             .flat_map(|it| it.expect("nobody panics"))
             .collect();
         let begun = starts.0.lock().expect("nobody panics with it").clone();
-        let value = sample.value;
-        drop(executors);
-        latencies(sample, since(&stored, &begun))
-            .with_value(value)
-            .with_fact("tasks/s", all as f64 / seconds)
-            .with_fact("scripts/task", sent as f64 / all as f64)
-            .with_fact("turns/task", turns as f64 / all as f64)
+        Run {
+            seconds,
+            cpu_ns,
+            scripts,
+            turns: executors.iter().map(|it| it.metrics().turns).sum(),
+            stored,
+            begun,
+        }
     }
 
-    /// Measures what single requests cost, and predicts what those of the fleet cost.
+    /// Predicts the CPU time of the server from what requests cost with one worker.
     fn predict(self, rules: &Rules, server: &Server) -> Sample {
         let costs = self.costs(rules, server);
-        let fleet = fleet_model::Fleet {
-            workers: self.workers,
-            partitions: self.partitions,
-            permits: PERMITS,
-            rate: RATE,
-        };
-        let predicted = fleet_model::predict(fleet, costs, 10 * RATE);
+        let predicted = fleet_model::predict(self.model(self.workers), costs, 10 * RATE);
         Sample::default()
             .with_value(predicted.cpu_us_per_s)
             .with_fact("scripts/task", predicted.scripts_per_task)
@@ -178,42 +192,45 @@ impl Fleet {
             .with_fact("ns under way", costs.way as f64)
     }
 
+    fn model(self, workers: usize) -> fleet_model::Fleet {
+        fleet_model::Fleet {
+            workers,
+            partitions: self.partitions,
+            permits: PERMITS,
+            rate: RATE,
+        }
+    }
+
+    /// Measures what requests cost: those that store tasks, and those of one worker, first with many tasks at once and then at the rate.
     fn costs(self, rules: &Rules, server: &Server) -> fleet_model::Costs {
         let (runtime, client) = self.begin(server);
         let tasks = rules.scaled(2_000);
         let spent = |work: &mut dyn FnMut()| {
-            let (before, begin) = (server.cpu_ns(), Instant::now());
+            let before = server.cpu_ns();
             work();
-            let elapsed = begin.elapsed().as_nanos() as u64;
-            [(server.cpu_ns() - before) / tasks, elapsed / tasks]
+            (server.cpu_ns() - before) / tasks
         };
-        let store = |pause: Duration| {
-            let client = client.clone();
-            let stored = on_worker(&runtime, produce(client, 0, tasks, pause));
-            assert_eq!(stored.len() as u64, tasks);
-        };
-        let [_, trip] = spent(&mut || store(Duration::ZERO));
-        let [store_ns, _] = spent(&mut || store(PROBE_PACE));
-        let mut executors = Vec::new();
-        let starts = Arc::<Starts>::default();
-        let one = Self { workers: 1, ..self };
-        let [task_ns, _] = spent(&mut || {
-            executors = one.start(&runtime, server, &starts);
-            wait_until(|| count(&runtime, &client).done >= 2 * tasks);
+        let store = spent(&mut || {
+            on_worker(&runtime, produce(client.clone(), 0, tasks, Duration::ZERO));
         });
-        let task_ns = task_ns / 2;
-        let [all_ns, _] = spent(&mut || {
-            store(PROBE_PACE);
-            wait_until(|| count(&runtime, &client).done >= 3 * tasks);
+        let one = Self { workers: 1, ..self };
+        let starts = Arc::<Starts>::default();
+        let mut executors = Vec::new();
+        let task = spent(&mut || {
+            executors = one.start(&runtime, server, &starts);
+            wait_until(|| count(&runtime, &client).done >= tasks);
         });
         drop(executors);
-        let visits = if self.partitions == 1 { 1 } else { 2 };
-        fleet_model::Costs {
-            store: store_ns,
-            visit: all_ns.saturating_sub(store_ns + task_ns) / visits,
-            task: task_ns / 2,
-            way: trip.saturating_sub(store_ns) / 2,
-        }
+        let run = one.run(rules, server);
+        let all = run.stored.len() as u64;
+        let visits = run.scripts.saturating_sub(all).max(1);
+        let costs = fleet_model::Costs {
+            store,
+            visit: run.cpu_ns.saturating_sub(all * (store + task)) / visits,
+            task: task / 2,
+            way: 0,
+        };
+        fleet_model::with_way(self.model(1), costs, run.scripts as f64 / all as f64)
     }
 
     fn begin(self, server: &Server) -> (Runtime, DurableClient) {

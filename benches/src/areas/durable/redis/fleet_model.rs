@@ -1,4 +1,4 @@
-//! A simulation of a fleet, which predicts the CPU time of the server from the costs of single requests.
+//! A simulation of a fleet, which predicts the CPU time of the server from what the requests of one worker cost.
 //!
 //! The server handles one request at a time. A worker has one turn under way at most, and reports with the next one all tasks that have
 //! ended meanwhile: the busier it is, the fewer turns a task costs. With one partition, the server claims tasks for the worker that has
@@ -54,6 +54,24 @@ pub(super) fn predict(fleet: Fleet, costs: Costs, tasks: u64) -> Prediction {
     Prediction {
         cpu_us_per_s: model.busy as f64 / 1e3 / seconds,
         scripts_per_task: model.scripts as f64 / tasks as f64,
+    }
+}
+
+/// Completes costs by the time under way with which this fleet needs this number of scripts for each task: the longer requests are under
+/// way, the more tasks does a visit report.
+pub(super) fn with_way(fleet: Fleet, costs: Costs, scripts_per_task: f64) -> Costs {
+    let (mut short, mut long) = (1_000_u64, 4_000_000);
+    while long - short > 1_000 {
+        let way = short.midpoint(long);
+        let predicted = predict(fleet, Costs { way, ..costs }, fleet.rate);
+        match predicted.scripts_per_task > scripts_per_task {
+            true => short = way,
+            false => long = way,
+        }
+    }
+    Costs {
+        way: short,
+        ..costs
     }
 }
 
@@ -274,6 +292,17 @@ mod tests {
     fn a_task_in_one_of_several_partitions_costs_another_turn() {
         let predicted = predict(fleet(10, 4), COSTS, 1_000);
         assert_eq!(predicted.scripts_per_task, 3.0);
+    }
+
+    #[test]
+    fn the_time_under_way_is_found() {
+        for (rate, partitions) in [(5_000, 1), (5_000, 4)] {
+            let fleet = fleet(rate, partitions);
+            let scripts = predict(fleet, COSTS, rate).scripts_per_task;
+            let found = with_way(fleet, Costs { way: 0, ..COSTS }, scripts);
+            let again = predict(fleet, found, rate).scripts_per_task;
+            assert!((again - scripts).abs() < 0.05, "{found:?}");
+        }
     }
 
     #[test]

@@ -69,13 +69,15 @@ async fn a_store_is_opened_at_any_node() {
     assert_eq!(elsewhere.claim(9).await.tasks.len(), 1);
     let observed = RedisStore::observe(&cluster.url(other)).await.unwrap();
     assert_eq!(observed.0.counts().await.unwrap().claimed, 1);
-    // A cluster node has one database.
+    // A cluster node has one database. Valkey 9 can have more, and says that this one does not exist.
     let error = RedisStore::open(&format!("{}1", cluster.url(owner)))
         .await
         .unwrap_err();
+    let text = error.to_string();
+    assert!(error.is_invalid(), "{text}");
     assert!(
-        error.is_invalid() && error.to_string().contains("database 0"),
-        "{error}"
+        text.contains("database 0") || text.contains("no database of this number"),
+        "{text}"
     );
     // The namespaces are listed, wherever the list is and they are.
     for namespace in ["mail", "images", "letters"] {
