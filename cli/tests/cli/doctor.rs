@@ -142,6 +142,26 @@ async fn missing_permissions_are_found() -> Result {
     Ok(())
 }
 
+/// A user who could not follow a slot that moves.
+#[tokio::test]
+async fn a_missing_permission_for_a_cluster_is_found() -> Result {
+    const CLUSTER: &str =
+        "&throng:* +spublish +ssubscribe +publish +subscribe +cluster|slots +pubsub|shardnumsub";
+    let store = TestStore::redis_cluster().await?;
+    let mut server = connect(&store).await?;
+    let address = store.address.replace("redis://", "redis://worker:word@");
+    for (more, is_found) in [("-asking", true), ("", false)] {
+        let user = format!("ACL SETUSER worker reset {WORKER} {CLUSTER} {more}");
+        send(&mut server, user.trim()).await?;
+        let found = store.run(&["doctor", "-o", "jsonl", "--store", &address])?;
+        match is_found {
+            true => assert_eq!(assert_finds(&found, "redis.permissions"), Some(0)),
+            false => assert_eq!(found.stdout, b"", "{found:?}"),
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_file_is_examined() -> Result {
     let store = TestStore::sqlite()?;

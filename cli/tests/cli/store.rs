@@ -75,6 +75,38 @@ impl TestStore {
         Self::start(tempfile::tempdir()?, address, &settings).await
     }
 
+    /// Starts a server that is the only node of a cluster.
+    pub(crate) async fn redis_cluster() -> Result<Self> {
+        let ports = [
+            TcpListener::bind("127.0.0.1:0")?,
+            TcpListener::bind("127.0.0.1:0")?,
+        ];
+        let [port, bus] =
+            [&ports[0], &ports[1]].map(|it| it.local_addr().map(|it| it.port().to_string()));
+        let (port, bus) = (port?, bus?);
+        drop(ports);
+        let address = format!("redis://127.0.0.1:{port}/");
+        let settings = [
+            "--cluster-enabled",
+            "yes",
+            "--port",
+            &port,
+            "--cluster-port",
+            &bus,
+        ];
+        let store = Self::launch(tempfile::tempdir()?, address, &settings)?;
+        let client = redis::Client::open(store.address.as_str())?;
+        let mut server = client.get_connection()?;
+        let slots = ["ADDSLOTSRANGE", "0", "16383"];
+        redis::cmd("CLUSTER").arg(&slots).exec(&mut server)?;
+        eventually("cluster", || {
+            let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut server)?;
+            Ok(info.contains("cluster_state:ok").then_some(()))
+        })?;
+        store.open().await?.close().await?;
+        Ok(store)
+    }
+
     /// Starts a PostgreSQL server about which `throng doctor` has nothing to say, and creates the store.
     pub(crate) async fn postgres() -> Result<Self> {
         let server = Server::start_with(&["fsync=on", "full_page_writes=on"]);
@@ -110,6 +142,12 @@ impl TestStore {
 
     /// Starts a server, and creates the store.
     async fn start(folder: TempDir, address: String, settings: &[&str]) -> Result<Self> {
+        let store = Self::launch(folder, address, settings)?;
+        store.open().await?.close().await?;
+        Ok(store)
+    }
+
+    fn launch(folder: TempDir, address: String, settings: &[&str]) -> Result<Self> {
         let mut shell = Command::new("sh");
         shell
             .args(["-c", SCRIPT, "sh"])
@@ -124,7 +162,6 @@ impl TestStore {
         };
         let client = redis::Client::open(store.address.as_str())?;
         eventually("server", || Ok(client.get_connection().ok()))?;
-        store.open().await?.close().await?;
         Ok(store)
     }
 

@@ -9,6 +9,9 @@ use super::redis_server::ask;
 /// not checked here: without them, workers poll, and `writes.rs` detects that.
 const COMMANDS: &str = include_str!("commands.txt");
 
+/// The command with which a client follows a slot that moves to another node of a cluster. Without `CLUSTER SLOTS`, no store is opened.
+const CLUSTER_COMMAND: &str = "ASKING";
+
 /// The number of refused commands in a finding.
 const MAX_NAMES: usize = 5;
 
@@ -16,10 +19,14 @@ const MAX_NAMES: usize = 5;
 pub(super) async fn examine(
     connection: &mut MultiplexedConnection,
     namespace: &str,
+    is_cluster: bool,
 ) -> Option<Diagnosis> {
     let user: String = ask(connection, redis::cmd("ACL").arg("WHOAMI")).await?;
     let mut refused = Vec::new();
-    for command in COMMANDS.lines() {
+    for command in COMMANDS
+        .lines()
+        .chain(is_cluster.then_some(CLUSTER_COMMAND))
+    {
         let mut dry_run = redis::cmd("ACL");
         dry_run
             .arg("DRYRUN")

@@ -57,7 +57,8 @@ pub(super) async fn examine(
     let mut found = facts.examine(clients);
     let trip = round_trip(&mut connection).await.map_err(failed)?;
     found.extend(slow_trip(trip));
-    found.extend(redis_permissions::examine(&mut connection, store.namespace()).await);
+    let is_cluster = facts.is_cluster();
+    found.extend(redis_permissions::examine(&mut connection, store.namespace(), is_cluster).await);
     found.extend(slow_scripts(&mut connection).await);
     let advice: Option<String> = ask(&mut connection, redis::cmd("LATENCY").arg("DOCTOR")).await;
     found.extend(huge_pages(&advice.unwrap_or_default()));
@@ -164,6 +165,10 @@ fn slowest(mut times: Vec<Duration>) -> Option<Diagnosis> {
 }
 
 impl ServerFacts {
+    fn is_cluster(&self) -> bool {
+        self.info.get("cluster_enabled").is_some_and(|it| it == "1")
+    }
+
     fn examine(&self, clients: u64) -> Vec<Diagnosis> {
         let found = [
             self.loading(),
