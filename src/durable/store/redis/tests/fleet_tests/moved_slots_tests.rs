@@ -3,11 +3,11 @@
 use super::*;
 use crate::durable::Counts;
 
-/// The number of times that slots move.
-fn moves() -> usize {
+/// The number of times that slots move, and of tasks that are awaited at the same time.
+fn load() -> (usize, u64) {
     match std::env::var("THRONG_LONG") {
-        Ok(value) if value == "1" => 500,
-        _ => 24,
+        Ok(value) if value == "1" => (500, 2_000),
+        _ => (24, 24),
     }
 }
 
@@ -17,8 +17,10 @@ async fn slots_move_under_load() {
     needs_redis!();
     let cluster = Arc::new(Cluster::start());
     let mut fleet = Fleet::start(&cluster, Duration::from_secs(10)).await;
-    fleet.produce(24);
-    for nth in 0..moves() {
+    let (moves, producers) = load();
+    fleet.produce(producers);
+    let begin = Instant::now();
+    for nth in 0..moves {
         let slot = cluster.slot(&base(nth % PARTITIONS));
         let moving = Arc::clone(&cluster);
         let moved = tokio::task::spawn_blocking(move || {
@@ -28,6 +30,7 @@ async fn slots_move_under_load() {
         moved.await.unwrap();
         fleet.until_runs(20).await;
     }
+    println!("{} tasks ran in {:?}", fleet.runs(), begin.elapsed());
     let client = fleet.client.clone();
     let runs = Arc::clone(&fleet.runs);
     let acknowledged = fleet.stop().await;
