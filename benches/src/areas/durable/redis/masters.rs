@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use throng::durable::{DurableClient, DurableExecutor, RedisStore};
+use tokio::runtime::Runtime;
 
 use super::STORED;
 use super::ours::{CONCURRENCY, count, fill};
@@ -32,6 +33,9 @@ pub(super) fn workload() -> Workload {
         vec![
             on("throng", 3),
             on("1 master", 1),
+            Peer::new("3 stores", |rules: &Rules| {
+                with_servers(rules, 3, &[], |servers| stores(rules, servers, servers))
+            }),
             Peer::new("no cluster", |rules: &Rules| {
                 with_servers(rules, 1, &[], |servers| together(rules, servers))
             }),
@@ -71,27 +75,57 @@ fn join(servers: &[Server]) {
     }
 }
 
+/// A process with a store.
+struct Process {
+    client: DurableClient,
+    executor: DurableExecutor,
+}
+
+impl Process {
+    fn start(runtime: &Runtime, server: &Server, partitions: usize) -> Self {
+        let url = server.url();
+        let store = runtime.block_on(RedisStore::builder(&url).partitions(partitions).open());
+        let client = DurableClient::open(store.expect("a store can be opened"));
+        let mut builder = DurableExecutor::builder(client.clone());
+        builder.max_running(CONCURRENCY);
+        let executor = runtime.block_on(builder.register::<Nothing>().start(()));
+        let executor = executor.expect("an executor can be started");
+        Self { client, executor }
+    }
+}
+
+/// One store on all servers.
 fn together(rules: &Rules, servers: &[Server]) -> Sample {
+    stores(rules, servers, &servers[..1])
+}
+
+/// A store on each of these servers, which are some of all servers.
+fn stores(rules: &Rules, servers: &[Server], of: &[Server]) -> Sample {
     let runtime = two_workers().enable_io().build();
     let runtime = runtime.expect("a runtime can be built");
-    let url = servers[0].url();
-    let store = runtime.block_on(RedisStore::builder(&url).partitions(PARTITIONS).open());
-    let client = DurableClient::open(store.expect("a store can be opened"));
-    let mut builder = DurableExecutor::builder(client.clone());
-    builder.max_running(CONCURRENCY);
-    let executor = runtime.block_on(builder.register::<Nothing>().start(()));
-    let executor = executor.expect("an executor can be started");
-    let tasks = rules.scaled(STORED);
+    let start = |server| Process::start(&runtime, server, PARTITIONS / of.len());
+    let processes: Vec<_> = of.iter().map(start).collect();
+    let each = rules.scaled(STORED) / of.len() as u64;
+    let tasks = each * of.len() as u64;
     let spent = || servers.iter().map(Server::cpu_ns).sum::<u64>();
     let scripts = || servers.iter().map(Server::scripts).sum::<u64>();
     let (section, before) = (Section::begin(), (spent(), scripts()));
-    fill(&runtime, &client, tasks, 0);
-    while executor.metrics().completed < tasks {
+    thread::scope(|scope| {
+        for it in &processes {
+            scope.spawn(|| fill(&runtime, &it.client, each, 0));
+        }
+    });
+    while processes
+        .iter()
+        .any(|it| it.executor.metrics().completed < each)
+    {
         thread::sleep(Duration::from_micros(500));
     }
-    let counts = count(&runtime, &client);
     let sample = section.end().per_task(tasks);
-    assert_eq!((counts.done, counts.claimed), (tasks, tasks), "{counts:?}");
+    for it in &processes {
+        let counts = count(&runtime, &it.client);
+        assert_eq!((counts.done, counts.claimed), (each, each), "{counts:?}");
+    }
     let per_task = |now: u64, before| (now - before) as f64 / tasks as f64;
     sample
         .with_fact("redis cpu ns/task", per_task(spent(), before.0))

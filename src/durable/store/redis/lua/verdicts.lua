@@ -14,9 +14,9 @@ else
   has_watchers, has_progress = false, false
 end
 
--- Returns the rows of the tasks of claims in `running`, and the number of tasks that are held. Sets `held`, the number of those of each
--- claim. The row of a task that its claim does not hold is false, and its verdict is refused. So is the verdict for an unreadable row, until
--- the claim is reaped.
+-- Returns the rows of the tasks of claims in `running`, and the number of tasks that are held. Sets `held`, the number of those of
+-- each claim. The row of a task that its claim does not hold is false, and its verdict is refused. So is the verdict for an unreadable
+-- row, until the claim is reaped.
 local function held_rows(claims, first, n)
   local rows, held, i = call('HMGET', RUNNING, unpack(ARGV, first, first + n - 1)), 0, 0
   for _, claim in ipairs(claims) do
