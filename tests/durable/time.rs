@@ -97,14 +97,15 @@ async fn a_snooze_is_kept_exactly() {
 #[tokio::test]
 async fn waits_between_attempts_are_as_long_as_the_retry_says_at_most() {
     let (clock, client) = timed();
-    let retry = Retry::exponential().base(SECOND).attempts(4);
+    // Of such long delays, hardly any is so short that the next attempt is due at once.
+    let retry = Retry::exponential().base(HOUR).cap(4 * HOUR).attempts(4);
     let mut executor = start_inline(builder(&client).retry(retry), |_, _| async {
         Err(TaskError::retry("no"))
     })
     .await;
     let handle = spawn(&client, 1).await;
     for most in [0, 1, 2, 4] {
-        clock.advance(SECOND * most);
+        clock.advance(HOUR * most);
         assert_eq!(run_due(&mut executor).await, 1);
     }
     let error = within(handle).await.unwrap_err();
