@@ -16,6 +16,8 @@ const MAX_JOINED: usize = 64;
 #[derive(Default)]
 pub(super) struct PartitionTurn<'a> {
     pub(super) verdicts: Vec<&'a Verdicts>,
+    /// `true` if the verdicts of each claim are written apart from those of the others.
+    pub(super) is_apart: bool,
     /// The claim that answered the last turn, if it belongs to this partition.
     pub(super) received: Option<Epoch>,
     pub(super) want: usize,
@@ -57,6 +59,7 @@ impl<'a> PartitionTurn<'a> {
             verdicts: verdicts
                 .filter(|it| partitions.of_claim(it.epoch) == partition)
                 .collect(),
+            is_apart: false,
             received: request
                 .received
                 .filter(|&epoch| partitions.of_claim(epoch) == partition),
@@ -90,7 +93,7 @@ pub(super) fn arguments(
     arguments.push(millis_text(request.lease));
     arguments.push_number(part.go_idle as u8);
     let (sent, positions) = SentVerdicts::of_all(&part.verdicts);
-    let parts = parts(&sent);
+    let parts = parts(&sent, part.is_apart);
     arguments.push_number(parts.len());
     arguments.push(part.received.map_or_else(String::new, epoch_text));
     arguments.push(epoch_text(request.floor));
@@ -148,8 +151,8 @@ impl<'a> SentVerdicts<'a> {
 }
 
 /// Divides the verdicts into the parts that `turn` applies one after the other. In each, only the last claim has other verdicts than done.
-fn parts<'s, 'a>(sent: &'s [SentVerdicts<'a>]) -> Vec<&'s [SentVerdicts<'a>]> {
-    let joined = sent.chunk_by(SentVerdicts::is_joined_by);
+fn parts<'s, 'a>(sent: &'s [SentVerdicts<'a>], is_apart: bool) -> Vec<&'s [SentVerdicts<'a>]> {
+    let joined = sent.chunk_by(|one, next| !is_apart && one.is_joined_by(next));
     joined
         .flat_map(|joined| joined.chunks(MAX_JOINED))
         .collect()

@@ -17,6 +17,8 @@ pub(super) struct SessionState {
     /// The partition from which the last turn, if it is sent again, begins: the one that was claimed from, or that may
     /// have been claimed from because it has not answered.
     pub(super) resume_at: Option<usize>,
+    /// The last turn has failed. What it has reported together is reported apart, so that damage of one claim holds up no other.
+    pub(super) reports_apart: bool,
     pub(super) idle: IdlePartitions,
 }
 

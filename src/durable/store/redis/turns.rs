@@ -71,7 +71,10 @@ impl<'a> Round<'a> {
             sessions.update(request.session, |state| state.idle.take_quarantined());
         }
         let state = sessions.get(request.session);
-        sessions.update(request.session, |state| state.resume_at = None);
+        sessions.update(request.session, |state| {
+            state.resume_at = None;
+            state.reports_apart = false;
+        });
         Self {
             inner,
             request,
@@ -114,6 +117,7 @@ impl<'a> Round<'a> {
     fn part(&self, partition: usize) -> PartitionTurn<'a> {
         let home = self.state.home;
         let mut part = PartitionTurn::of(self.request, self.inner.partitions, partition, home);
+        part.is_apart = self.state.reports_apart;
         if self.claimed.is_some() {
             part.want = 0;
         }
@@ -218,7 +222,10 @@ impl<'a> Round<'a> {
 
     async fn fail(mut self, partition: usize, failure: &Failure) {
         let resume_at = self.claimed.or(Some(partition));
-        self.update(|state| state.resume_at = resume_at);
+        self.update(|state| {
+            state.resume_at = resume_at;
+            state.reports_apart = true;
+        });
         if failure.cause == Cause::NoSession {
             // The other partitions would wake a session that its worker has replaced.
             self.leave_others().await;

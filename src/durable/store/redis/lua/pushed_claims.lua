@@ -12,7 +12,8 @@ end
 local function held_by_all(epochs)
   local fields, ids, owners, rows = {}, {}, {}, {}
   for i, epoch in ipairs(epochs) do fields[2 * i - 1], fields[2 * i] = epoch, epoch .. 'o' end
-  local claims = call('HMGET', CLAIMS, unpack(fields))
+  -- What a damaged row names may be no claim.
+  local claims = #epochs > 0 and call('HMGET', CLAIMS, unpack(fields)) or {}
   for i = 1, #epochs do
     local text = claims[2 * i - 1] or ''
     for at = 1, #text, 16 do ids[#ids + 1] = sub(text, at, at + 15) end

@@ -46,7 +46,7 @@ local function end_held(claims)
   if not is_read then return end
   for i, claim in ipairs(claims) do
     local n = numbers[i]
-    local is_over = not n or (tonumber(n) or math.huge) <= claim.held
+    local is_over = not n or (string.find(n, '^-?%d+$') and tonumber(n) or math.huge) <= claim.held
     if claim.held > 0 and is_over then over[#over + 1] = claim.epoch end
     if claim.held > 0 and not is_over then pcall(call, 'HINCRBY', CLAIMS, fields[i], -claim.held) end
   end

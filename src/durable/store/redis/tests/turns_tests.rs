@@ -25,6 +25,45 @@ async fn a_claim_reads_errors_only_of_tasks_that_have_failed() {
     assert_eq!(with_errors, plain + 1);
 }
 
+/// The errors of a task are lost. The turn that reports it together with others is undone; the next one reports each claim apart.
+#[tokio::test]
+async fn damage_of_one_claim_holds_up_no_other() {
+    needs_redis!();
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(2)]).await;
+    worker.turn(retry(&worker.claim(1).await), 0).await;
+    worker.enqueue([task(1), task(3)]).await;
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let claim = worker.claim(1).await;
+        all.extend(verdicts(&claim, || Verdict::Done(Vec::new())));
+    }
+    server.ask(&["SET", "throng:{default:0}:errors", "x"]);
+    let request = worker.new_turn(all, 0);
+    for ended in [0, 2] {
+        worker.store.turn(Arc::clone(&request)).await.unwrap_err();
+        let states = worker.store.status([1, 2, 3].map(id).into()).await.unwrap();
+        let done = states.iter().filter(|it| matches!(it, TaskState::Done(_)));
+        assert_eq!(done.count(), ended, "{states:?}");
+    }
+}
+
+/// The row of a session names a pushed claim by something that is no number.
+#[tokio::test]
+async fn a_garbled_pushed_claim_ends_no_session() {
+    needs_redis!();
+    const GARBLE: &str = "local key = 'throng:{default:0}:sessions'
+        local row = cmsgpack.unpack(redis.call('HGET', key, ARGV[1]))
+        row[3] = 'pabc '
+        redis.call('HSET', key, ARGV[1], cmsgpack.pack(row))";
+    let server = Server::start();
+    let worker = Worker::new(open(&server.url()).await).await;
+    worker.enqueue([task(1)]).await;
+    server.ask(&["EVAL", GARBLE, "0", &worker.session.to_string()]);
+    assert_eq!(worker.claim(1).await.tasks.len(), 1);
+}
+
 /// Returns the number of commands that the script of a request runs.
 pub(super) async fn commands_of<T>(server: &Server, request: impl Future<Output = T>) -> (T, u64) {
     server.ask(&["CONFIG", "RESETSTAT"]);
