@@ -12,7 +12,7 @@ end
 local function held_by_all(epochs)
   local fields, ids, owners, rows = {}, {}, {}, {}
   for i, epoch in ipairs(epochs) do fields[2 * i - 1], fields[2 * i] = epoch, epoch .. 'o' end
-  -- What a damaged row names may be no claim.
+  -- A damaged row may name no claim.
   local claims = #epochs > 0 and call('HMGET', CLAIMS, unpack(fields)) or {}
   for i = 1, #epochs do
     local text = claims[2 * i - 1] or ''
