@@ -59,17 +59,14 @@ async fn a_task_of_another_process_wakes_an_idle_executor(store: TestStore) {
     let mut best = Duration::MAX;
     // The shortest of some times counts: other programs use the machine, and the executor may not be idle again after the
     // pause.
-    for number in 0..50 {
+    for number in 0..10 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let begin = Instant::now();
         let handle = spawn(&other, number).await;
         within(handle).await.unwrap();
         best = best.min(begin.elapsed());
-        if best < Duration::from_millis(50) {
-            return;
-        }
     }
-    panic!("the fastest took {best:?}");
+    assert!(best < Duration::from_millis(50), "{best:?}");
 }
 
 #[cfg(target_os = "linux")]

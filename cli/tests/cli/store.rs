@@ -147,6 +147,7 @@ impl TestStore {
         Ok(store)
     }
 
+    /// Starts a server without a store.
     fn launch(folder: TempDir, address: String, settings: &[&str]) -> Result<Self> {
         let mut shell = Command::new("sh");
         shell

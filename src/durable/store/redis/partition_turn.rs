@@ -93,15 +93,15 @@ pub(super) fn arguments(
     arguments.push(millis_text(request.lease));
     arguments.push_number(part.go_idle as u8);
     let (sent, positions) = SentVerdicts::of_all(&part.verdicts);
-    let parts = parts(&sent, part.is_apart);
-    arguments.push_number(parts.len());
+    let verdict_parts = verdict_parts(&sent, part.is_apart);
+    arguments.push_number(verdict_parts.len());
     arguments.push(part.received.map_or_else(String::new, epoch_text));
     arguments.push(epoch_text(request.floor));
     let received = request.pushes.received;
     arguments.push(received.map_or_else(String::new, epoch_text));
     arguments.push_number(u8::from(request.pushes.may_be_lost));
-    for part in parts {
-        push_part(&mut arguments, part);
+    for claims in verdict_parts {
+        push_claims(&mut arguments, claims);
     }
     (arguments, positions)
 }
@@ -151,23 +151,27 @@ impl<'a> SentVerdicts<'a> {
 }
 
 /// Divides the verdicts into the parts that `turn` applies one after the other. In each, only the last claim has other verdicts than done.
-fn parts<'s, 'a>(sent: &'s [SentVerdicts<'a>], is_apart: bool) -> Vec<&'s [SentVerdicts<'a>]> {
+fn verdict_parts<'s, 'a>(
+    sent: &'s [SentVerdicts<'a>],
+    is_apart: bool,
+) -> Vec<&'s [SentVerdicts<'a>]> {
     let joined = sent.chunk_by(|one, next| !is_apart && one.is_joined_by(next));
     joined
         .flat_map(|joined| joined.chunks(MAX_JOINED))
         .collect()
 }
 
-fn push_part(arguments: &mut Arguments, part: &[SentVerdicts<'_>]) {
-    arguments.push_number(part.len());
-    for claim in part {
+/// Adds one part of the verdicts.
+fn push_claims(arguments: &mut Arguments, claims: &[SentVerdicts<'_>]) {
+    arguments.push_number(claims.len());
+    for claim in claims {
         arguments.push(epoch_text(claim.epoch));
         arguments.push_number(claim.done.len());
     }
-    let done = || part.iter().flat_map(|claim| &claim.done);
+    let done = || claims.iter().flat_map(|claim| &claim.done);
     done().for_each(|(_, id, _)| arguments.push(id.to_bytes()));
     done().for_each(|(_, _, output)| arguments.push(*output));
-    let others = part.last().map_or(&[][..], |last| &last.others);
+    let others = claims.last().map_or(&[][..], |last| &last.others);
     arguments.push_number(others.len());
     others
         .iter()

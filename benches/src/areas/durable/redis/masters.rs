@@ -75,13 +75,13 @@ fn join(servers: &[Server]) {
     }
 }
 
-/// A process with a store.
-struct Process {
+/// A client that stores tasks, and the executor that runs them.
+struct StoreClient {
     client: DurableClient,
     executor: DurableExecutor,
 }
 
-impl Process {
+impl StoreClient {
     fn start(runtime: &Runtime, server: &Server, partitions: usize) -> Self {
         let url = server.url();
         let store = runtime.block_on(RedisStore::builder(&url).partitions(partitions).open());
@@ -103,26 +103,26 @@ fn together(rules: &Rules, servers: &[Server]) -> Sample {
 fn stores(rules: &Rules, servers: &[Server], of: &[Server]) -> Sample {
     let runtime = two_workers().enable_io().build();
     let runtime = runtime.expect("a runtime can be built");
-    let start = |server| Process::start(&runtime, server, PARTITIONS / of.len());
-    let processes: Vec<_> = of.iter().map(start).collect();
+    let start = |server| StoreClient::start(&runtime, server, PARTITIONS / of.len());
+    let clients: Vec<_> = of.iter().map(start).collect();
     let each = rules.scaled(STORED) / of.len() as u64;
     let tasks = each * of.len() as u64;
     let spent = || servers.iter().map(Server::cpu_ns).sum::<u64>();
     let scripts = || servers.iter().map(Server::scripts).sum::<u64>();
     let (section, before) = (Section::begin(), (spent(), scripts()));
     thread::scope(|scope| {
-        for it in &processes {
+        for it in &clients {
             scope.spawn(|| fill(&runtime, &it.client, each, 0));
         }
     });
-    while processes
+    while clients
         .iter()
         .any(|it| it.executor.metrics().completed < each)
     {
         thread::sleep(Duration::from_micros(500));
     }
     let sample = section.end().per_task(tasks);
-    for it in &processes {
+    for it in &clients {
         let counts = count(&runtime, &it.client);
         assert_eq!((counts.done, counts.claimed), (each, each), "{counts:?}");
     }
