@@ -64,6 +64,8 @@ pub(super) struct Pair<H> {
     has_queues: bool,
     /// The maximum number of tasks of the named queue that may run after a claim.
     limit: Option<u64>,
+    /// Some type has been paused. Without pauses, a list drains before the next claim.
+    was_paused: bool,
     /// An upper bound of the time since the last maintenance.
     unmaintained: Duration,
 }
@@ -112,6 +114,7 @@ impl<H: Harness> Pair<H> {
             opened: BTreeSet::new(),
             has_queues,
             limit: None,
+            was_paused: false,
             unmaintained: Duration::ZERO,
         };
         for process in 0..processes {
@@ -142,8 +145,14 @@ impl<H: Harness> Pair<H> {
             Step::Again { session } => self.again(*session, 0).await,
             Step::Late { session, back } => self.again(*session, usize::from(*back)).await,
             Step::Renew { claims } => self.renew(claims).await,
-            Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
-            Step::Change { task, change } => self.change(*task, *change).await,
+            Step::Cancel { .. } | Step::Change { .. } | Step::MoveWaiting(_) => {
+                let before = self.waiting_in_model().await?;
+                self.take_waiting(step).await?;
+                match self.was_paused {
+                    true => self.cancel_rest_of_groups(&before).await,
+                    false => Ok(()),
+                }
+            }
             Step::Status { process, tasks } => self.status(*process, self.ids.of_all(tasks)).await,
             Step::Find { process, tasks } => self.find(*process, &self.ids.of_all(tasks)).await,
             Step::Head { process, is_queued } => self.head(*process, *is_queued).await,
@@ -175,7 +184,6 @@ impl<H: Harness> Pair<H> {
             }
             Step::Close { session } => self.close(*session).await,
             Step::List(step) => self.list(step).await,
-            Step::MoveWaiting(step) => self.move_waiting(step).await,
             Step::Counts { process } => self.counts(*process).await,
             Step::Pause { other, is_paused } => self.pause(*other, *is_paused).await,
             Step::ChangeQueue(change) => self.change_queue(*change).await,
@@ -188,6 +196,16 @@ impl<H: Harness> Pair<H> {
             Step::Dead { choice, limit } => self.dead_letters(choice, *limit).await,
             Step::Replay { choice } => self.replay(choice).await,
             Step::Delete { choice } => self.delete(choice).await,
+        }
+    }
+
+    /// Takes a step after which some tasks may not wait any more.
+    async fn take_waiting(&mut self, step: &Step) -> Outcome {
+        match step {
+            Step::Cancel { tasks } => self.cancel(self.ids.of_all(tasks)).await,
+            Step::Change { task, change } => self.change(*task, *change).await,
+            Step::MoveWaiting(step) => self.move_waiting(step).await,
+            _ => Ok(()),
         }
     }
 
@@ -370,6 +388,7 @@ impl<H: Harness> Pair<H> {
     }
 
     async fn pause(&mut self, other: bool, is_paused: bool) -> Outcome {
+        self.was_paused |= is_paused;
         let name = requests::name(other).to_owned();
         let [model, tested] = self.stores(0);
         let paused = model.0.set_paused(name.clone(), is_paused).await;

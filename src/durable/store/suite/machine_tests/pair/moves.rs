@@ -1,6 +1,6 @@
 //! Moves of all waiting tasks that match.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::lists;
 use super::{Outcome, Pair, equal, refusal, requests};
@@ -31,10 +31,31 @@ impl<H: Harness> Pair<H> {
         }
     }
 
-    async fn waiting_in_model(&mut self) -> Result<BTreeMap<TaskId, TaskInfo>, String> {
+    /// Cancels the waiting tasks of the groups of which a task no longer waits that has waited before. While a list drains, the stores
+    /// may have two turns for a group, and lose the first of them with such a task. The model has one.
+    pub(super) async fn cancel_rest_of_groups(
+        &mut self,
+        before: &BTreeMap<TaskId, TaskInfo>,
+    ) -> Outcome {
+        let after = self.waiting_in_model().await?;
+        let is_gone =
+            |id: &TaskId, task: &TaskInfo| after.get(id).is_none_or(|it| it.queue != task.queue);
+        let gone = before.iter().filter(|(id, task)| is_gone(id, task));
+        let groups: BTreeSet<_> = gone.filter_map(|(_, task)| group_of(task)).collect();
+        let is_left = |task: &TaskInfo| group_of(task).is_some_and(|it| groups.contains(&it));
+        let left = after.iter().filter(|(_, task)| is_left(task));
+        self.cancel(left.map(|(&id, _)| id).collect()).await
+    }
+
+    pub(super) async fn waiting_in_model(&mut self) -> Result<BTreeMap<TaskId, TaskInfo>, String> {
         let [model, _] = self.stores(0);
         lists::read(model, &CheckedFilter::new(Status::Waiting), 100).await
     }
+}
+
+/// Returns the queue and the group of a task that has a group.
+fn group_of(task: &TaskInfo) -> Option<(Option<String>, String)> {
+    Some((task.queue.clone(), task.group.clone()?))
 }
 
 impl MoveStep {
