@@ -293,6 +293,8 @@ mod steps;
 #[doc(hidden)]
 pub mod suite;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
+#[cfg(all(test, any(feature = "postgres-tls", feature = "redis-tls")))]
+mod test_authority;
 pub(crate) mod totals;
 mod worker_card;
 

@@ -40,6 +40,11 @@ impl Cluster {
         Self::with(PRIMARIES, &[])
     }
 
+    /// Starts three primaries with these settings.
+    pub(crate) fn start_with(settings: &[&str]) -> Self {
+        Self::with(PRIMARIES, settings)
+    }
+
     /// Starts three primaries, and a replica of each, which replaces its primary when that has been silent for a second or two.
     pub(crate) fn with_replicas() -> Self {
         let settings = [

@@ -37,13 +37,22 @@ impl SentinelGroup {
         Self::with(&[])
     }
 
+    /// Starts a group whose servers and Sentinels have these settings.
+    pub(crate) fn encrypted(settings: &[&str]) -> Self {
+        Self::start_with(settings, &[])
+    }
+
     /// Starts a group whose first primary has these settings.
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        let server = |more: &[&str]| Server::with(&[&SERVER[..], more].concat());
+        Self::start_with(&[], arguments)
+    }
+
+    fn start_with(common: &[&str], arguments: &[&str]) -> Self {
+        let server = |more: &[&str]| Server::with(&[&SERVER[..], common, more].concat());
         let primary = server(arguments);
         let port = primary.port().to_string();
         let replicas = [(); 2].map(|()| server(&["--replicaof", "127.0.0.1", &port]));
-        let sentinels = [(); 3].map(|()| Server::sentinel_with(&primary, 2, SENTINEL));
+        let sentinels = [(); 3].map(|()| Server::sentinel_with(&primary, 2, SENTINEL, common));
         let group = Self {
             servers: [primary].into_iter().chain(replicas).collect(),
             sentinels: sentinels.into(),

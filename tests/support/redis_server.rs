@@ -40,6 +40,16 @@ pub(crate) fn is_installed() -> bool {
     *IS_INSTALLED
 }
 
+/// Returns `true` if the server can encrypt connections.
+#[allow(dead_code, reason = "only the tests of the library use TLS")]
+pub(crate) fn is_compiled_with_tls() -> bool {
+    // It exits in any case.
+    let mut server = Command::new(binary());
+    let server = server.args(["--port", "0", "--tls-port", "1"]).output();
+    let server = server.expect("the server can be started");
+    String::from_utf8_lossy(&server.stdout).contains("No tls-cert-file configured")
+}
+
 /// A server that ends with its owner.
 pub(crate) struct Server {
     child: Option<GuardedChild>,
@@ -88,18 +98,26 @@ impl Server {
 
     /// Starts a Sentinel that watches a server under the name `main`.
     pub(crate) fn sentinel_of(primary: &Self) -> Self {
-        Self::sentinel_with(primary, 1, "")
+        Self::sentinel_with(primary, 1, "", &[])
     }
 
-    /// Starts a Sentinel that watches a server under the name `main`, with this quorum, and with these lines of settings.
-    pub(crate) fn sentinel_with(primary: &Self, quorum: usize, settings: &str) -> Self {
+    /// Starts a Sentinel that watches a server under the name `main`, with this quorum, these lines of settings for the server, and these
+    /// settings of its own.
+    pub(crate) fn sentinel_with(
+        primary: &Self,
+        quorum: usize,
+        settings: &str,
+        own: &[&str],
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let port = primary.port;
         let settings = format!("sentinel monitor main 127.0.0.1 {port} {quorum}\n{settings}");
         let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, settings).expect("a file can be written");
         let file = file.to_string_lossy().into_owned();
-        Self::start_in(folder, vec![file, String::from("--sentinel")], None)
+        let own = own.iter().map(|&it| it.to_owned());
+        let arguments = [file, String::from("--sentinel")].into_iter().chain(own);
+        Self::start_in(folder, arguments.collect(), None)
     }
 
     fn start_in(
@@ -175,9 +193,16 @@ impl Server {
             [file, others @ ..] if !file.starts_with("--") => (Some(file), others),
             others => (None, others),
         };
+        let port = self.port.to_string();
+        // A server with a certificate accepts encrypted connections only.
+        let ports = match others.iter().any(|it| it == "--tls-cert-file") {
+            true => vec!["--port", "0", "--tls-port", &port],
+            false => vec!["--port", &port],
+        };
         let child = command
             .args(first)
-            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
+            .args(["--bind", "127.0.0.1", "--save", ""])
+            .args(ports)
             .args(["--loglevel", "warning", "--logfile", "log", "--unixsocket", "socket", "--dir"])
             .arg(self.folder.path())
             .args(others)

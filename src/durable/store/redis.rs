@@ -257,7 +257,8 @@ pub struct RedisStore {
 impl RedisStore {
     /// Opens the store at `url`: `redis://user:password@host:port/database`, the same with `rediss://` for
     /// TLS (feature `redis-tls`), `redis+unix:///path` for a Unix socket, or `redis-sentinel://host:port,host:port/name` for the server
-    /// that [Sentinels](Self::sentinel) watch under this name (`rediss-sentinel://` with TLS).
+    /// that [Sentinels](Self::sentinel) watch under this name (`rediss-sentinel://` with TLS). Certificates are checked as
+    /// [`tls`](RedisStoreBuilder::tls) describes.
     ///
     /// # Errors
     ///

@@ -149,8 +149,10 @@ impl RedisStoreBuilder {
     /// If `tls` is `true`, all connections use TLS, including those to Sentinels, as with a URL that begins with `rediss` (feature
     /// `redis-tls`). The default is `false`.
     ///
-    /// The certificate of the server must contain the host that the Sentinels name. They name IP addresses unless their configuration has
-    /// `sentinel announce-hostnames yes` and `sentinel resolve-hostnames yes`.
+    /// The system must trust the authority that has signed the certificate. If the environment has a variable `SSL_CERT_FILE`, the
+    /// authorities in that file are trusted instead of those of the system. The certificate of the server must contain the host that the
+    /// Sentinels name. They name IP addresses unless their configuration has `sentinel announce-hostnames yes` and
+    /// `sentinel resolve-hostnames yes`.
     ///
     /// # Examples
     ///

@@ -89,6 +89,8 @@ pub(in crate::durable::store) mod server;
 mod settings_tests;
 mod sleepers_tests;
 mod steps_tests;
+#[cfg(feature = "redis-tls")]
+mod tls_tests;
 mod turns_tests;
 mod unreadable_rows_tests;
 mod unready_servers_tests;

@@ -2,84 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use tempfile::TempDir;
 
 use super::scene::refused;
 use super::server::{NOBODY, Server, is_root};
 use super::{ServerConnection, needs_postgres};
+use crate::durable::store::test_authority::TestAuthority;
 use crate::durable::{DurableError, PostgresStore};
 use crate::sync::Number;
-
-/// The settings of `openssl`. The certificate is valid for the name `db.example`.
-const SETTINGS: &str = "[req]\ndistinguished_name = name\nprompt = no\n[name]\nCN = NAME\n\
-    [authority]\nbasicConstraints = critical,CA:TRUE\n[server]\nsubjectAltName = DNS:db.example\n";
-
-/// An authority, with the certificate of a server that it has signed.
-struct TestAuthority(TempDir);
-
-impl TestAuthority {
-    fn new() -> Self {
-        let authority = Self(tempfile::tempdir().expect("a folder can be made"));
-        let name = authority
-            .0
-            .path()
-            .file_name()
-            .expect("the folder has a name");
-        let settings = SETTINGS.replace("NAME", &name.to_string_lossy());
-        fs::write(authority.file("settings"), settings).expect("a file can be written");
-        authority.sign("authority", &[]);
-        let [certificate, key] = authority.files("authority");
-        authority.sign(
-            "server",
-            &[Path::new("-CA"), &certificate, Path::new("-CAkey"), &key],
-        );
-        authority
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Returns the paths of a certificate and of its key.
-    fn files(&self, name: &str) -> [PathBuf; 2] {
-        ["crt", "key"].map(|kind| self.file(&format!("{name}.{kind}")))
-    }
-
-    /// Makes a certificate, which is signed with its own key unless `by` names another one.
-    fn sign(&self, name: &str, by: &[&Path]) {
-        let [certificate, key] = self.files(name);
-        let mut openssl = Command::new("openssl");
-        openssl
-            .args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"])
-            .args([
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-extensions",
-                name,
-                "-config",
-            ])
-            .arg(self.file("settings"))
-            .arg("-keyout")
-            .arg(key)
-            .arg("-out")
-            .arg(certificate)
-            .args(by);
-        let made = openssl.output();
-        let made = made.expect("this test needs openssl: on Debian, `apt-get install openssl`");
-        assert!(made.status.success(), "{made:?}");
-    }
-
-    /// Returns the path of its certificate in an address.
-    fn certificate(&self) -> String {
-        self.file("authority.crt")
-            .display()
-            .to_string()
-            .replace('/', "%2F")
-    }
-}
 
 /// A server that listens to an address of this machine, with a certificate or without.
 struct TlsServer {
@@ -98,7 +27,7 @@ impl TlsServer {
         let [certificate, key] = authority.files("server");
         if is_root() {
             chown(&key, Some(NOBODY), Some(NOBODY)).expect("root can give a file away");
-            chown(authority.0.path(), Some(NOBODY), Some(NOBODY)).expect("and a folder");
+            chown(authority.folder(), Some(NOBODY), Some(NOBODY)).expect("and a folder");
         }
         let address = new_address();
         let own = [
@@ -139,7 +68,7 @@ impl TlsServer {
     fn verified(&self) -> String {
         format!(
             "&sslmode=verify-full&sslrootcert={}",
-            self.authority.certificate()
+            certificate_in_url(&self.authority)
         )
     }
 
@@ -149,6 +78,12 @@ impl TlsServer {
         ))
         .await
     }
+}
+
+/// Returns the path of the certificate of an authority, as a URL has it.
+fn certificate_in_url(authority: &TestAuthority) -> String {
+    let [certificate, _] = authority.files("authority");
+    certificate.display().to_string().replace('/', "%2F")
 }
 
 /// Returns an address of this machine. Each server has the same port, which names its socket.
@@ -177,7 +112,10 @@ async fn a_server_with_a_valid_certificate_is_trusted() {
 async fn a_server_with_another_certificate_is_not_trusted() {
     needs_postgres!();
     let (server, other) = (TlsServer::start(), TestAuthority::new());
-    let foreign = format!("&sslmode=verify-full&sslrootcert={}", other.certificate());
+    let foreign = format!(
+        "&sslmode=verify-full&sslrootcert={}",
+        certificate_in_url(&other)
+    );
     for (name, parameters, text) in [
         ("db.example", &*foreign, "UnknownIssuer"),
         // The system does not trust the authority of the test.

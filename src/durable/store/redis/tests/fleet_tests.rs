@@ -15,6 +15,8 @@ use crate::durable::{
     DurableClient, DurableExecutor, DurableHandle, DurableTask, Run, TaskContext, TaskError,
 };
 
+#[cfg(feature = "redis-tls")]
+mod encrypted_nodes_tests;
 mod lost_nodes_tests;
 mod lost_writes_tests;
 mod moved_slots_tests;
