@@ -13,7 +13,8 @@ use throng::durable::{
 };
 
 use crate::harness::{
-    App, Number, TestStore, builder, pass_a_millisecond, reaches, start, start_as,
+    App, Number, TestStore, builder, pass_a_millisecond, pass_two_milliseconds, reaches, start,
+    start_as,
 };
 use crate::support::{rounds, within};
 
@@ -385,7 +386,7 @@ async fn tasks_that_end_after_the_page_are_not_listed(store: TestStore) {
         handle.id()
     };
     let first = [done(1).await, cancelled().await];
-    pass_a_millisecond(&client).await;
+    pass_two_milliseconds(&client).await;
     let page = admin.tasks(&of(Status::Done), None, 50).await.unwrap();
     pass_a_millisecond(&client).await;
     done(2).await;
@@ -411,7 +412,7 @@ async fn dead_letters_that_die_after_the_page_are_not_changed(store: TestStore) 
         id
     };
     let first = die(1).await;
-    pass_a_millisecond(&client).await;
+    pass_two_milliseconds(&client).await;
     let admin = client.admin();
     let page = admin.tasks(&of(Status::Dead), None, 50).await.unwrap();
     assert_eq!(page.tasks.len(), 1);

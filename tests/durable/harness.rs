@@ -250,12 +250,21 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Waits until the clock of the store, which is that of this machine, shows a later millisecond.
 pub(crate) async fn pass_a_millisecond(client: &DurableClient) {
+    pass_milliseconds(client, 1).await;
+}
+
+/// Waits until a filter by the time of a page that is read now selects all tasks that have ended.
+pub(crate) async fn pass_two_milliseconds(client: &DurableClient) {
+    pass_milliseconds(client, 2).await;
+}
+
+async fn pass_milliseconds(client: &DurableClient, number: u64) {
     let now = async || {
         let running = TaskFilter::new(Status::Running);
         client.admin().tasks(&running, None, 1).await.unwrap().now
     };
-    let before = now().await;
-    while now().await <= before {}
+    let end = now().await + Duration::from_millis(number);
+    while now().await < end {}
 }
 
 /// Holds up tasks until it is opened.

@@ -1,6 +1,6 @@
 //! [`TaskFilter`]: selects the tasks of a list.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::durable::clock::millis;
 use crate::durable::queue::name::QueueName;
@@ -122,8 +122,9 @@ impl TaskFilter {
     /// [read](crate::durable::TaskPage::now). A [bulk change](crate::durable::Admin::change_all) then leaves out tasks that came later.
     ///
     /// - *Dead letters, and tasks that have succeeded or were cancelled*: those that ended at or before this time. Their
-    ///   [age](crate::durable::TaskInfo::age) does not grow while no executor runs on the store. So after such a period, a task that ended
-    ///   shortly before this time may be left out. One that ended later is never selected.
+    ///   [age](crate::durable::TaskInfo::age) is in whole milliseconds, and does not grow while no executor runs on the store. So a task
+    ///   that ended in the millisecond before this time, or shortly before such a period, may be left out. One that ended in a later
+    ///   millisecond is never selected.
     /// - *Waiting, delayed and running tasks*: those that were spawned at or before this time. A store does not record when a task was
     ///   spawned, but a [new](crate::durable::TaskId::new) id contains the time, in milliseconds, by the clock of the process that spawned
     ///   the task. If that clock differs from the clock of the store, the selection is off by the difference. An id that was
@@ -159,9 +160,7 @@ impl TaskFilter {
         };
         match task.status {
             Status::Dead | Status::Done | Status::Cancelled => {
-                // If the time is in the future, all tasks that have ended match.
-                let since = now.duration_since(until).unwrap_or_default();
-                task.age.is_some_and(|age| age >= since)
+                task.age.is_some_and(|age| had_ended(age, now, until))
             }
             _ => {
                 let created = task.id.created();
@@ -215,6 +214,33 @@ impl TaskFilter {
                 has_failed: self.has_failed,
                 session: self.worker,
             }),
+        }
+    }
+}
+
+/// Returns `true` if a task with this age, in a page that was read at `now`, had ended at a time. The age and the time since then are
+/// measured by different clocks, in whole milliseconds, so the age may be too high by almost one.
+fn had_ended(age: Duration, now: SystemTime, at: SystemTime) -> bool {
+    // At a time in the future, all tasks that have ended will have ended.
+    now.duration_since(at).map_or(true, |since| age > since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_may_have_ended_later_had_not_ended() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let millis = Duration::from_millis;
+        for (age, at, had) in [
+            (10, now - millis(9), true),
+            (10, now - millis(10), false),
+            (1, now, true),
+            (0, now, false),
+            (0, now + millis(1), true),
+        ] {
+            assert_eq!(had_ended(millis(age), now, at), had, "{age} {at:?}");
         }
     }
 }
