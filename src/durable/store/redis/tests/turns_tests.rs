@@ -29,23 +29,33 @@ async fn a_claim_reads_errors_only_of_tasks_that_have_failed() {
 #[tokio::test]
 async fn damage_of_one_claim_holds_up_no_other() {
     needs_redis!();
-    let server = Server::start();
-    let worker = Worker::new(open(&server.url()).await).await;
-    worker.enqueue([task(2)]).await;
-    worker.turn(retry(&worker.claim(1).await), 0).await;
-    worker.enqueue([task(1), task(3)]).await;
-    let mut all = Vec::new();
-    for _ in 0..3 {
-        let claim = worker.claim(1).await;
-        all.extend(verdicts(&claim, || Verdict::Done(Vec::new())));
-    }
-    server.ask(&["SET", "throng:{default:0}:errors", "x"]);
-    let request = worker.new_turn(all, 0);
-    for ended in [0, 2] {
-        worker.store.turn(Arc::clone(&request)).await.unwrap_err();
-        let states = worker.store.status([1, 2, 3].map(id).into()).await.unwrap();
-        let done = states.iter().filter(|it| matches!(it, TaskState::Done(_)));
-        assert_eq!(done.count(), ended, "{states:?}");
+    for partitions in [1, 4] {
+        let server = Server::start();
+        let mut builder = RedisStore::builder(&server.url());
+        let store = open_within(builder.partitions(partitions), DEADLINE).await;
+        let in_first = |id: &TaskId| store.inner.partitions.of_task(*id) == 0;
+        let ids: Vec<_> = (1..).map(id).filter(in_first).take(3).collect();
+        let new = |nth: usize| NewTask {
+            id: ids[nth],
+            ..task(1)
+        };
+        let worker = Worker::new(store).await;
+        worker.enqueue([new(1)]).await;
+        worker.turn(retry(&worker.claim(1).await), 0).await;
+        worker.enqueue([new(0), new(2)]).await;
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            let claim = worker.claim(1).await;
+            all.extend(verdicts(&claim, || Verdict::Done(Vec::new())));
+        }
+        server.ask(&["SET", "throng:{default:0}:errors", "x"]);
+        let request = worker.new_turn(all, 0);
+        for ended in [0, 2] {
+            worker.store.turn(Arc::clone(&request)).await.unwrap_err();
+            let states = worker.store.status(ids.clone()).await.unwrap();
+            let done = states.iter().filter(|it| matches!(it, TaskState::Done(_)));
+            assert_eq!(done.count(), ended, "{states:?}");
+        }
     }
 }
 
