@@ -1,6 +1,6 @@
 //! The page `FIGURES.md`: a table of the rows of a run for each area.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -13,10 +13,9 @@ use crate::report::number;
 pub(crate) fn page(points: &[Point], file: &Path) -> Result<String, String> {
     let mut page = format!(
         "# Figures\n\nThis page was written by `cargo run --release -p throng-benches -- figures ROWS`, from the rows of one run on {}. \
-         [ROWS.md](ROWS.md) says what each row measures.\n\nFor each peer, the table shows the median of {} processes, the best first. throng \
-         is bold, and the minimum and the maximum follow its median. Lines without a name contain further numbers of the row above.\n",
+         [ROWS.md](ROWS.md) says what each row measures.\n\nFor each peer, the tables show the median of several processes, the best first. \
+         throng is bold, and the minimum and the maximum follow its median. Lines without a name contain further numbers of the row above.\n",
         machine(file)?,
-        repetitions(points),
     );
     for area in ALL {
         page += &section(points, area);
@@ -33,8 +32,9 @@ fn section(points: &[Point], area: &Area) -> String {
     match lines.is_empty() {
         true => lines,
         false => format!(
-            "\n## {}\n\n| row | unit | median |\n| --- | --- | --- |\n{lines}",
-            area.name
+            "\n## {}\n\n| row | unit | median of {} |\n| --- | --- | --- |\n{lines}",
+            area.name,
+            repetitions(points, area.name)
         ),
     }
 }
@@ -73,11 +73,15 @@ fn cell((point, span): &(&Point, &Span)) -> String {
     }
 }
 
-/// Returns the number of repetitions of most rows.
-fn repetitions(points: &[Point]) -> usize {
-    let spans = points.iter().filter_map(Point::figures);
-    let most = spans.map(|span| span.repetitions).max();
-    most.unwrap_or(0)
+/// Returns the number of repetitions of most rows of an area.
+fn repetitions(points: &[Point], area: &str) -> usize {
+    let of_area = points.iter().filter(|point| point.area == area);
+    let mut rows = BTreeMap::<usize, usize>::new();
+    for span in of_area.filter_map(Point::figures) {
+        *rows.entry(span.repetitions).or_default() += 1;
+    }
+    let most = rows.into_iter().max_by_key(|&(_, rows)| rows);
+    most.map_or(0, |(repetitions, _)| repetitions)
 }
 
 /// Describes the date of a file, and this machine.
@@ -120,16 +124,17 @@ mod tests {
                 r#"{{"area":"cell","workload":"slot","peer":"{peer}","unit":"ns/task","better":"less","median":{median},"min":1,"max":9,"repetitions":5,"facts":{{"p99":{{"median":7,"min":7,"max":7}}}}}}"#
             )
         };
-        let lines = [line("throng", 3.0), line("tokio-oneshot", 2.0)].join("\n");
+        let many = line("futures-oneshot", 4.0).replace(":5,", ":50,");
+        let lines = [line("throng", 3.0), line("tokio-oneshot", 2.0), many].join("\n");
         let file = tempfile::NamedTempFile::new().unwrap();
         let page = page(&parse(&lines).unwrap(), file.path()).unwrap();
-        let row = "| `slot` | ns/task | tokio-oneshot 2.00, **throng 3.00** (1.00 to 9.00) |";
+        let row = "| `slot` | ns/task | tokio-oneshot 2.00, **throng 3.00** (1.00 to 9.00), futures-oneshot 4.00 |";
         assert!(page.contains(row), "{page}");
         assert!(
-            page.contains("| | p99 | tokio-oneshot 7.00, throng 7.00 |"),
+            page.contains("| | p99 | tokio-oneshot 7.00, throng 7.00, futures-oneshot 7.00 |"),
             "{page}"
         );
-        assert!(page.contains("median of 5 processes"), "{page}");
+        assert!(page.contains("| median of 5 |"), "{page}");
         assert!(page.contains("\n## cell\n") && !page.contains("\n## serial\n"));
     }
 
