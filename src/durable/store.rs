@@ -292,9 +292,9 @@ mod steps;
 #[cfg(any(test, feature = "unstable-store-suite"))]
 #[doc(hidden)]
 pub mod suite;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 #[cfg(all(test, any(feature = "postgres-tls", feature = "redis-tls")))]
 mod test_authority;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "sqlite-unbundled"))]
 pub(crate) mod totals;
 mod worker_card;
 
