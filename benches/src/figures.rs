@@ -13,8 +13,8 @@ use crate::report::number;
 pub(crate) fn page(points: &[Point], file: &Path) -> Result<String, String> {
     let mut page = format!(
         "# Figures\n\nThis page was written by `cargo run --release -p throng-benches -- figures ROWS`, from the rows of one run on {}. \
-         [ROWS.md](ROWS.md) says what each row measures.\n\nFor each peer, the tables show the median of several processes, the best first. \
-         throng is bold, and the minimum and the maximum follow its median. Lines without a name contain further numbers of the row above.\n",
+         [ROWS.md](ROWS.md) says what each row measures.\n\nFor each peer, the tables show the median of several processes, the best first; \
+         their headings have the number of processes of most rows. throng is bold, and the minimum and the maximum follow its median. Lines without a name contain further numbers of the row above.\n",
         machine(file)?,
     );
     for area in ALL {

@@ -38,7 +38,7 @@ impl SentinelGroup {
     }
 
     /// Starts a group whose servers and Sentinels have these settings.
-    pub(crate) fn encrypted(settings: &[&str]) -> Self {
+    pub(crate) fn with_common(settings: &[&str]) -> Self {
         Self::start_with(settings, &[])
     }
 

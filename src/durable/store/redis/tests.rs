@@ -1,5 +1,8 @@
 //! Tests of the store in Redis, beside those that all stores share. They need `redis-server`.
 
+use std::env;
+use std::ffi::OsStr;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,6 +139,21 @@ async fn open_within(builder: &mut RedisStoreBuilder, limit: Duration) -> RedisS
             Err(error) => assert!(Instant::now() < end, "{error}"),
         }
     }
+}
+
+/// Runs a test of a module in a process of its own, with these variables.
+fn run_apart(module: &str, test: &str, variables: &[(&str, &OsStr)]) {
+    let name = format!("{module}::{test}");
+    let (_, name) = name.split_once("::").expect("the crate has a name");
+    let child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    let errors = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{output}{errors}");
+    assert!(output.contains("1 passed"), "it did not run: {output}");
 }
 
 /// A session, which numbers its requests.

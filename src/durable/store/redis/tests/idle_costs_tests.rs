@@ -189,17 +189,8 @@ mod costs {
         const IN_CHILD: &str = "THRONG_TEST_IN_CHILD";
         const CLIENTS: usize = 10;
         if std::env::var_os(IN_CHILD).is_none() {
-            let test = "costs::a_client_uses_one_thread_and_six_file_descriptors";
-            let name = format!("durable::store::redis::tests::idle_costs_tests::{test}");
-            let child = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", &name, "--nocapture"])
-                .env(IN_CHILD, "1")
-                .output()
-                .unwrap();
-            let output = String::from_utf8_lossy(&child.stdout);
-            let errors = String::from_utf8_lossy(&child.stderr);
-            assert!(child.status.success(), "{output}{errors}");
-            assert!(output.contains("1 passed"), "it did not run: {output}");
+            let test = "a_client_uses_one_thread_and_six_file_descriptors";
+            run_apart(module_path!(), test, &[(IN_CHILD, "1".as_ref())]);
             return;
         }
         let server = Server::start();

@@ -1,7 +1,6 @@
 //! Encrypted connections, to servers whose certificate an authority of the test has signed.
 
 use std::env;
-use std::process::Command;
 
 use tokio::task::block_in_place;
 
@@ -12,11 +11,11 @@ use crate::durable::store::test_authority::TestAuthority;
 /// The variable that has the settings of a server, in a process that trusts its authority.
 const SETTINGS: &str = "THRONG_TEST_TLS_SETTINGS";
 
-/// Ends a test early if the server was compiled without TLS, as those in some packages.
+/// Ends a test early if `THRONG_REDIS_SERVER` names a server that was compiled without TLS, as those in some packages.
 macro_rules! needs_tls {
     () => {
         needs_redis!();
-        if !crate::durable::store::redis::tests::server::is_compiled_with_tls() {
+        if crate::durable::store::redis::tests::server::is_another_without_tls() {
             return;
         }
     };
@@ -45,18 +44,12 @@ pub(super) fn trusted_settings(module: &str, test: &str) -> Option<Vec<String>> 
     }
     let authority = TestAuthority::new();
     let [trusted, _] = authority.files("authority");
-    let name = format!("{module}::{test}");
-    let (_, name) = name.split_once("::").expect("the crate has a name");
-    let child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(SETTINGS, settings_of(&authority).join("\n"))
-        .env("SSL_CERT_FILE", trusted)
-        .output()
-        .unwrap();
-    let output = String::from_utf8_lossy(&child.stdout);
-    let errors = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success(), "{output}{errors}");
-    assert!(output.contains("1 passed"), "it did not run: {output}");
+    let settings = settings_of(&authority).join("\n");
+    let variables = [
+        (SETTINGS, settings.as_ref()),
+        ("SSL_CERT_FILE", trusted.as_os_str()),
+    ];
+    run_apart(module, test, &variables);
     None
 }
 
@@ -103,7 +96,7 @@ async fn a_server_that_the_system_does_not_trust_is_refused() {
 
 #[tokio::test]
 async fn a_server_without_certificate_is_refused() {
-    needs_tls!();
+    needs_redis!();
     let server = Server::start();
     let mut builder = RedisStore::builder(&format!("rediss://127.0.0.1:{}", server.port()));
     let opened = builder.connect_timeout(SOON).open().await;
@@ -119,7 +112,7 @@ async fn sentinels_and_their_servers_are_reached_with_encryption() {
     let Some(settings) = trusted_settings(module_path!(), test) else {
         return;
     };
-    let mut group = SentinelGroup::encrypted(&arguments(&settings));
+    let mut group = SentinelGroup::with_common(&arguments(&settings));
     let url = format!("rediss-sentinel://{}/main", group.addresses().join(","));
     let worker = Worker::new(open(&url).await).await;
     use_store(&worker, 1).await;
