@@ -1,8 +1,5 @@
 //! Tests of the store in Redis, beside those that all stores share. They need `redis-server`.
 
-use std::env;
-use std::ffi::OsStr;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,10 +139,10 @@ async fn open_within(builder: &mut RedisStoreBuilder, limit: Duration) -> RedisS
 }
 
 /// Runs a test of a module in a process of its own, with these variables.
-fn run_apart(module: &str, test: &str, variables: &[(&str, &OsStr)]) {
+fn run_apart(module: &str, test: &str, variables: &[(&str, &std::ffi::OsStr)]) {
     let name = format!("{module}::{test}");
     let (_, name) = name.split_once("::").expect("the crate has a name");
-    let child = Command::new(env::current_exe().unwrap())
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .envs(variables.iter().copied())
         .output()
