@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use super::entry::{self, MAX_INLINE_PAYLOAD, MAX_MILLIS, short_millis};
 use super::inner::{Inner, after_others};
 use super::reply::{self, StoredAnswer, millis_text};
@@ -13,7 +15,7 @@ use super::tail::KeptTasks;
 use super::types::{self, may_replace};
 use crate::durable::clock::millis;
 use crate::durable::failpoint::failpoint;
-use crate::durable::failure::Failure;
+use crate::durable::failure::{Effect, Failure};
 use crate::durable::key::{Conflict, NewKey};
 use crate::durable::queue::Priority;
 use crate::durable::queue::group::GroupName;
@@ -22,46 +24,62 @@ use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{Enqueue, Enqueued, KeyConflict, NewTask};
 
-/// Stores a batch of tasks. Each partition stores its own tasks, all under the same number.
+/// Stores a batch of tasks. Each partition stores its own tasks, all under the same number, and no partition waits for another.
 pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enqueued, Failure> {
-    let batch: Vec<_> = request.batch.close().iter().collect();
-    let mut enqueued = Enqueued::default();
-    let mut batches = inner.partitions.split(batch, |task| task.id);
-    if batches.is_empty() {
+    let batch: Vec<_> = request.batch.close().iter().enumerate().collect();
+    let mut parts = inner.partitions.split(batch, |(_, task)| task.id);
+    if parts.is_empty() {
         // An empty batch must still fail if the session has ended.
-        batches.push((0, Vec::new()));
+        parts.push((0, Vec::new()));
     }
-    let (mut stored, mut unreachable) = (0, None);
-    for (partition, batch) in batches {
-        let answer = match enqueue_in(inner, request, partition, &batch).await {
-            Ok(answer) => answer,
-            // The tasks of the other partitions need not wait for this one.
-            Err(failure) if inner.skips(&failure) => {
-                unreachable = Some(failure);
-                continue;
-            }
-            Err(failure) => return Err(after_others(failure, stored)),
-        };
-        stored += 1;
-        if answer.has_other_routes {
-            inner.routes.remove(partition);
+    let parts = parts.into_iter();
+    let answers = join_all(parts.map(|(partition, part)| part_of(inner, request, partition, part)));
+    joined(answers.await, |failure| inner.skips(failure))
+}
+
+/// Stores the tasks of a batch that belong to a partition. Returns their conflicts.
+async fn part_of(
+    inner: &Inner,
+    request: &Arc<Enqueue>,
+    partition: usize,
+    part: Vec<(usize, &NewTask)>,
+) -> Result<Vec<KeyConflict>, Failure> {
+    let (positions, tasks): (Vec<_>, Vec<_>) = part.into_iter().unzip();
+    let answer = enqueue_in(inner, request, partition, &tasks).await?;
+    if answer.has_other_routes {
+        inner.routes.remove(partition);
+    }
+    failpoint("redis.after-enqueue");
+    let in_batch = |it: KeyConflict| {
+        let position = *positions.get(it.position)?;
+        Some(KeyConflict { position, ..it })
+    };
+    Ok(answer.conflicts.into_iter().filter_map(in_batch).collect())
+}
+
+/// Joins the answers of partitions to that of the whole store. If some have failed, returns the failure of one of them: if possible, one
+/// that is not `vague`.
+fn joined(
+    answers: Vec<Result<Vec<KeyConflict>, Failure>>,
+    vague: impl Fn(&Failure) -> bool,
+) -> Result<Enqueued, Failure> {
+    let may_be_stored = |answer: &&Result<_, Failure>| match answer {
+        Ok(_) => true,
+        Err(failure) => failure.effect == Effect::Unknown,
+    };
+    let stored = answers.iter().filter(may_be_stored).count();
+    let (mut conflicts, mut failures) = (Vec::new(), Vec::new());
+    for answer in answers {
+        match answer {
+            Ok(some) => conflicts.extend(some),
+            Err(failure) => failures.push(failure),
         }
-        let of_partition = |task: &NewTask| inner.partitions.of_task(task.id) == partition;
-        let tasks = request.batch.close().iter().enumerate();
-        let positions: Vec<_> = tasks.filter(|(_, task)| of_partition(task)).collect();
-        enqueued
-            .conflicts
-            .extend(answer.conflicts.into_iter().filter_map(|it| {
-                let (position, _) = *positions.get(it.position)?;
-                Some(KeyConflict { position, ..it })
-            }));
-        failpoint("redis.after-enqueue");
     }
-    if let Some(failure) = unreachable {
+    if let Some(failure) = failures.into_iter().min_by_key(vague) {
         return Err(after_others(failure, stored));
     }
-    enqueued.conflicts.sort_by_key(|it| it.position);
-    Ok(enqueued)
+    conflicts.sort_by_key(|it| it.position);
+    Ok(Enqueued { conflicts })
 }
 
 /// Keeps the tasks of a request that a partition has acknowledged, in case that it loses them.
@@ -312,4 +330,37 @@ fn alive_row(task: &NewTask, client_id: &str, kind: Kind) -> Vec<u8> {
         row.extend(parent.to_bytes());
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::failure::Cause;
+
+    fn failed(effect: Effect, cause: Cause) -> Result<Vec<KeyConflict>, Failure> {
+        Err(Failure::new(effect, cause))
+    }
+
+    fn joined_failure(answers: Vec<Result<Vec<KeyConflict>, Failure>>) -> (Effect, Cause) {
+        let failure = joined(answers, |it| it.cause == Cause::Unavailable).unwrap_err();
+        (failure.effect, failure.cause)
+    }
+
+    #[test]
+    fn a_request_may_have_had_an_effect_if_one_of_its_parts_may() {
+        let ended = || failed(Effect::None, Cause::NoSession);
+        let lost = || failed(Effect::Unknown, Cause::Unavailable);
+        let refused = || failed(Effect::None, Cause::Unavailable);
+        for (answers, effect) in [
+            (vec![refused(), ended()], Effect::None),
+            (vec![Ok(Vec::new()), ended()], Effect::Unknown),
+            (vec![ended(), Ok(Vec::new())], Effect::Unknown),
+            (vec![lost(), ended()], Effect::Unknown),
+            (vec![ended(), lost()], Effect::Unknown),
+        ] {
+            assert_eq!(joined_failure(answers), (effect, Cause::NoSession));
+        }
+        let unavailable = (Effect::Unknown, Cause::Unavailable);
+        assert_eq!(joined_failure(vec![Ok(Vec::new()), refused()]), unavailable);
+    }
 }

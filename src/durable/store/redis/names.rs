@@ -91,15 +91,11 @@ pub(super) fn layout() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Returns a script in which the names of these keys are replaced with their positions, and those of constants with
-/// their values.
+/// their values. Comments and indentation, which make up more than a third of the text, are left out.
 pub(super) fn resolve(script: &str, keys: &[&str], layouts: Layouts, is_cluster: bool) -> String {
     debug_assert!(keys.iter().all(|key| keys::ALL.contains(key)));
     let constants = constants(layouts, is_cluster);
     let meaning = |word: &str| {
-        // Most words are not names. Scripts have many words.
-        if !word.starts_with(|first: char| first.is_ascii_uppercase()) {
-            return None;
-        }
         let index = keys.iter().position(|key| *key == word);
         let constant = || constants.iter().find(|it| it.0 == word);
         match index {
@@ -107,29 +103,51 @@ pub(super) fn resolve(script: &str, keys: &[&str], layouts: Layouts, is_cluster:
             None => constant().map(|it| it.1.clone()),
         }
     };
-    let lines = script.lines().map(|line| resolve_line(line, &meaning));
-    lines.collect::<Vec<_>>().join("\n")
+    let mut resolved = String::with_capacity(script.len());
+    for line in script.lines() {
+        resolve_line(line, &meaning, &mut resolved);
+    }
+    resolved
 }
 
-/// Replaces the names in a line, except in strings and comments.
-fn resolve_line(line: &str, meaning: &impl Fn(&str) -> Option<String>) -> String {
-    let mut resolved = String::new();
-    let (mut is_string, mut rest) = (false, line);
-    while let Some(next) = rest.chars().next() {
-        if !is_string && rest.starts_with("--") {
-            break;
+/// Adds a line without its comment, in which the names are replaced, except in strings. Adds nothing for a line without code.
+fn resolve_line(line: &str, meaning: &impl Fn(&str) -> Option<String>, resolved: &mut String) {
+    let line = line.trim_start();
+    if line.is_empty() || line.starts_with("--") {
+        return;
+    }
+    for (nth, part) in line.split_inclusive('\'').enumerate() {
+        let is_string = nth % 2 == 1;
+        match part.split_once("--") {
+            _ if is_string => resolved.push_str(part),
+            Some((code, _comment)) => {
+                resolve_code(code.trim_end(), meaning, resolved);
+                break;
+            }
+            None => resolve_code(part, meaning, resolved),
         }
-        let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let end = rest.find(|c| !is_letter(c)).unwrap_or(rest.len());
-        let (word, others) = rest.split_at(end.max(next.len_utf8()));
-        match meaning(word).filter(|_| !is_string) {
+    }
+    resolved.push('\n');
+}
+
+/// Adds code without strings, in which the names are replaced.
+fn resolve_code(code: &str, meaning: &impl Fn(&str) -> Option<String>, resolved: &mut String) {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let mut rest = code;
+    // Only a word that begins with a capital letter can be a name.
+    while let Some(first) = rest.bytes().position(|byte| byte.is_ascii_uppercase()) {
+        let (before, from) = rest.split_at(first);
+        let length = from.bytes().take_while(is_letter).count();
+        let (word, others) = from.split_at(length);
+        let is_whole = !before.as_bytes().last().is_some_and(is_letter);
+        resolved.push_str(before);
+        match meaning(word).filter(|_| is_whole) {
             Some(meaning) => resolved.push_str(&meaning),
             None => resolved.push_str(word),
         }
-        is_string ^= word == "'";
         rest = others;
     }
-    resolved + rest
+    resolved.push_str(rest);
 }
 
 #[cfg(test)]
@@ -137,7 +155,9 @@ mod tests {
     use super::*;
 
     fn resolved(script: &str) -> String {
-        resolve(script, &["NONE", "META", "DEAD"], Layouts::KNOWN, false)
+        let keys = ["NONE", "META", "DEAD"];
+        let resolved = resolve(script, &keys, Layouts::KNOWN, false);
+        resolved.trim_end().to_owned()
     }
 
     #[test]
@@ -157,11 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn names_in_strings_and_comments_stay() {
-        let line = "error('DEAD ' .. DEAD) -- the DEAD are DEAD";
-        let expected = "error('DEAD ' .. KEYS[3]) -- the DEAD are DEAD";
-        assert_eq!(resolved(line), expected);
+    fn names_in_strings_stay() {
+        let line = "error('DEAD ' .. DEAD)";
+        assert_eq!(resolved(line), "error('DEAD ' .. KEYS[3])");
         assert_eq!(resolved("a = '--' .. DEAD"), "a = '--' .. KEYS[3]");
+    }
+
+    #[test]
+    fn comments_are_left_out() {
+        let script = "-- DEAD isn't\n  a = 'b' -- it's DEAD\n\n  -- DEAD\nc = DEAD";
+        assert_eq!(resolved(script), "a = 'b'\nc = KEYS[3]");
     }
 
     #[test]
