@@ -195,7 +195,7 @@ impl RedisStoreBuilder {
     /// If `wait` is `true`, a task counts as stored only when it is on the server's disk. The default is `false`.
     ///
     /// With `appendfsync always`, the server waits for the disk anyway, which is faster. With `everysec`, the store
-    /// sends `WAITAOF` (Redis 7.2 or later, or Valkey), and storing a task takes up to a second; the Redis user needs
+    /// sends `WAITAOF` (Redis 7.2 or later, or Valkey), and storing a task takes a second or two; the Redis user needs
     /// the permission `+waitaof`. With other servers and settings, the store cannot be opened. Outcomes of runs do not
     /// wait for the disk: if the server fails, or loses power, some tasks may run again.
     ///

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connection::{Connection, ConnectionSettings, ScriptCall};
 use super::connector::{Connector, NewConnection};
-use super::copies::Copies;
+use super::copies::{Copies, CopyWaits};
 use super::error::{Fault, no_answer, no_connection, not_connected, replaced, with_unknown_effect};
 use super::sentinels::ServerWatch;
 use super::timeouts::{BACKOFF, Timeouts};
@@ -25,6 +25,7 @@ pub(super) struct Link {
     /// The partitions at the server.
     partitions: watch::Receiver<Vec<usize>>,
     settings: Arc<ConnectionSettings>,
+    copy_waits: CopyWaits,
 }
 
 /// The way in which a request is sent.
@@ -56,6 +57,7 @@ impl Link {
             state: watch::Sender::new(State::Down(None)),
             partitions,
             settings,
+            copy_waits: CopyWaits::default(),
         });
         tokio::spawn(supervise(Arc::downgrade(&link), connector, checks));
         link
@@ -105,15 +107,20 @@ impl Link {
         copies: Copies,
     ) -> Result<Value, Fault> {
         let before = self.connection(attempt.end).await.map_err(Fault::Final)?;
-        let answer = self.run(call, attempt).await?;
-        if !self.is_current(before.number) {
-            return Err(Fault::Final(no_answer()));
-        }
-        let time = self.timeouts.answer / 2;
-        let copied = before.unless_closed(|it| copies.wait(it, call.keys, time));
+        let (answer, answered) = (self.run(call, attempt).await?, Instant::now());
+        let wait = || async {
+            if !self.is_current(before.number) {
+                return Err(Fault::Final(no_answer()));
+            }
+            let time = self.timeouts.answer / 2;
+            let copied = before.unless_closed(|it| copies.wait(it, call.keys, time));
+            copied.await
+        };
+        let copied = self.copy_waits.share(before.number, answered, wait);
         let failure = match copied.await {
-            Ok(true) => return Ok(answer),
-            Ok(false) => no_answer(),
+            // A connection that the link has left counts for nothing, even if the wait that the request shares has ended before.
+            Ok(true) if self.is_current(before.number) => return Ok(answer),
+            Ok(_) => no_answer(),
             Err(fault) => with_unknown_effect(fault.into_failure()),
         };
         Err(Fault::Final(failure))

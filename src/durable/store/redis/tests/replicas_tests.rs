@@ -8,20 +8,24 @@ fn builder(server: &Server, replicas: usize) -> RedisStoreBuilder {
     builder
 }
 
+/// Opens a store as soon as its server knows its replicas.
+async fn open(builder: &RedisStoreBuilder) -> RedisStore {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        match builder.open().await {
+            Ok(store) => return store,
+            Err(error) => assert!(error.is_unfit() && Instant::now() < end, "{error}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_task_is_stored_when_a_replica_has_it() {
     needs_redis!();
     let primary = Server::with(&["--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
     let replica = Server::replica_of(&primary);
-    let end = Instant::now() + DEADLINE;
-    let store = loop {
-        match builder(&primary, 1).open().await {
-            Ok(store) => break store,
-            Err(error) => assert!(error.is_unfit() && Instant::now() < end, "{error}"),
-        }
-        sleep(Duration::from_millis(5)).await;
-    };
-    let worker = Worker::new(store).await;
+    let worker = Worker::new(open(&builder(&primary, 1)).await).await;
     worker.enqueue([task(1)]).await;
     let stored = replica.ask(&["HLEN", "throng:{default:0}:alive"]);
     assert_eq!(stored, redis::Value::Int(1));
@@ -42,6 +46,31 @@ async fn a_task_is_stored_when_a_replica_has_it() {
         .unwrap();
     let stored = replica.ask(&["HLEN", "throng:{default:0}:alive"]);
     assert_eq!(stored, redis::Value::Int(2));
+}
+
+/// The partitions of a batch share their waits: while the server waits for a replica, it runs no other script of the connection.
+#[tokio::test]
+async fn a_batch_over_all_partitions_waits_at_most_twice() {
+    needs_redis!();
+    const PARTITIONS: usize = 8;
+    let primary = Server::with(&["--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
+    let _replica = Server::replica_of(&primary);
+    let mut builder = builder(&primary, 1);
+    builder.partitions(PARTITIONS);
+    let worker = Worker::new(open(&builder).await).await;
+    let partitions = worker.store.inner.partitions;
+    let numbers = |partition| (1..).filter(move |&it| partitions.of_task(id(it)) == partition);
+    let batch = |nth| (0..PARTITIONS).map(move |it| task(numbers(it).nth(nth).expect("many")));
+    // The first batch also records the type of the tasks.
+    worker.enqueue(batch(0)).await;
+    primary.ask(&["CONFIG", "RESETSTAT"]);
+    worker.enqueue(batch(1)).await;
+    let stats = format!("{:?}", primary.ask(&["INFO", "commandstats"]));
+    let (_, waits) = stats
+        .split_once("cmdstat_wait:calls=")
+        .expect("it has waited");
+    let (waits, _) = waits.split_once(',').expect("a number");
+    assert!(["1", "2"].contains(&waits), "{waits} waits");
 }
 
 #[tokio::test]
