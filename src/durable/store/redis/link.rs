@@ -114,7 +114,12 @@ impl Link {
             }
             let time = self.timeouts.answer / 2;
             let copied = before.unless_closed(|it| copies.wait(it, call.keys, time));
-            copied.await
+            // Those that would wait next for the same server fail at once.
+            copied.await.inspect_err(|fault| {
+                if let Fault::Broken(failure) = fault {
+                    self.disconnect(before.number, failure);
+                }
+            })
         };
         let copied = self.copy_waits.share(before.number, answered, wait);
         let failure = match copied.await {
