@@ -54,7 +54,7 @@ async fn a_task_is_stored_when_a_replica_has_it() {
 /// The number of partitions of a store with several.
 const PARTITIONS: usize = 8;
 
-/// Returns a task for each partition, and for each `nth` others.
+/// Returns a task for each partition. For another `nth`, the tasks are others.
 fn batch(worker: &Worker, nth: usize) -> Vec<NewTask> {
     let partitions = worker.store.inner.partitions;
     let numbers = |partition| (1..).filter(move |&it| partitions.of_task(id(it)) == partition);
