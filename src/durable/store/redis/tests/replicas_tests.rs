@@ -62,17 +62,23 @@ fn batch(worker: &Worker, nth: usize) -> Vec<NewTask> {
     tasks.collect()
 }
 
-/// The partitions of a batch share their waits: while the server waits for a replica, it runs no other script of the connection.
-#[tokio::test]
-async fn a_batch_over_all_partitions_waits_at_most_twice() {
-    needs_redis!();
+/// Returns a server, its replica, and a worker of a store there with several partitions, which has stored a batch.
+async fn partitioned() -> (Server, Server, Worker) {
     let primary = Server::with(&["--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
-    let _replica = Server::replica_of(&primary);
+    let replica = Server::replica_of(&primary);
     let mut builder = builder(&primary, 1);
     builder.partitions(PARTITIONS);
     let worker = Worker::new(open(&builder).await).await;
     // The first batch also records the type of the tasks.
     worker.enqueue(batch(&worker, 0)).await;
+    (primary, replica, worker)
+}
+
+/// The partitions of a batch share their waits: while the server waits for a replica, it runs no other script of the connection.
+#[tokio::test]
+async fn a_batch_over_all_partitions_waits_at_most_twice() {
+    needs_redis!();
+    let (primary, _replica, worker) = partitioned().await;
     primary.ask(&["CONFIG", "RESETSTAT"]);
     worker.enqueue(batch(&worker, 1)).await;
     let stats = format!("{:?}", primary.ask(&["INFO", "commandstats"]));
@@ -87,12 +93,7 @@ async fn a_batch_over_all_partitions_waits_at_most_twice() {
 #[tokio::test]
 async fn a_server_that_hangs_while_a_batch_waits_is_given_up_once() {
     needs_redis!();
-    let primary = Server::with(&["--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
-    let replica = Server::replica_of(&primary);
-    let mut builder = builder(&primary, 1);
-    builder.partitions(PARTITIONS);
-    let worker = Worker::new(open(&builder).await).await;
-    worker.enqueue(batch(&worker, 0)).await;
+    let (primary, replica, worker) = partitioned().await;
     replica.signal(Signal::STOP);
     let request = worker.new_enqueue(batch(&worker, 1));
     let store = Arc::clone(&worker.store);
