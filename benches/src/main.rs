@@ -79,7 +79,7 @@ enum Task {
         #[arg(long, value_name = "FILE", conflicts_with = "reps")]
         from: Option<PathBuf>,
     },
-    /// Write benches/FIGURES.md: a table of each area that a run has measured
+    /// Write the tables of the areas that a run has measured to benches/FIGURES.md
     Figures {
         /// The JSON lines that the run has printed
         #[arg(value_name = "FILE")]
@@ -127,10 +127,10 @@ fn draw_charts(reps: u16, from: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the page with the figures of a run.
+/// Writes the sections of the areas of a run to the page with the figures.
 fn write_figures(from: &Path) -> Result<(), String> {
-    let page = figures::page(&points::parse(&read(from)?)?, from)?;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("FIGURES.md");
+    let page = figures::page(&points::parse(&read(from)?)?, from, &read(&path)?)?;
     std::fs::write(&path, page).map_err(|error| format!("{}: {error}", path.display()))
 }
 
