@@ -116,7 +116,7 @@ fn plans_arrive_as_they_were_sent() {
     ] {
         let folder = Folder("a folder/\"with\" a name".into());
         let address = StoreAddress::Server {
-            service: Service::Redis,
+            service: Service::Redis { partitions: 2 },
             url: "a url".into(),
             answer_timeout: 5,
         };

@@ -7,17 +7,18 @@ use throng::durable::Counts;
 
 use super::redis_server::Server;
 
-/// All keys of a server, by their names without the common prefix, and their sizes.
+/// All keys of a server, by their names without the prefix of a partition, and their sizes in all partitions.
 #[derive(Debug)]
 pub(crate) struct Keys {
+    partitions: usize,
     sizes: BTreeMap<String, usize>,
-    /// The contents of `meta`.
-    meta: BTreeMap<String, Vec<u8>>,
+    /// The fields of `meta` in each partition.
+    meta: Vec<(String, Vec<u8>)>,
     /// The number of ids in the bins.
     binned: usize,
 }
 
-/// The prefix of all keys.
+/// The prefix of all keys of the first partition.
 pub(crate) const BASE: &str = "throng:{default:0}:";
 
 /// The fields that `meta` may have: the layout, the number of partitions, the last epoch and its ceiling, the replication
@@ -59,18 +60,37 @@ impl Keys {
         let mut names: Vec<Vec<u8>> = ask(&mut connection, &["KEYS", "*"]);
         // All stores of a server share this set.
         names.retain(|name| name != b"throng:namespaces");
-        let sizes = names.iter().map(|name| {
-            let base = name.strip_prefix(BASE.as_bytes());
-            let base = String::from_utf8_lossy(base.expect("a key of the store"));
-            (base.into_owned(), size(&mut connection, name))
-        });
-        let sizes = sizes.collect();
-        let [meta, bins] = ["meta", "expiry_bins"].map(|name| format!("{BASE}{name}"));
-        let bins: Vec<Vec<u8>> = ask(&mut connection, &["HVALS", &bins]);
-        Self {
-            sizes,
-            meta: ask(&mut connection, &["HGETALL", &meta]),
-            binned: bins.iter().map(|ids| ids.len() / 16).sum(),
+        let mut keys = Self {
+            partitions: 0,
+            sizes: BTreeMap::new(),
+            meta: Vec::new(),
+            binned: 0,
+        };
+        for name in names {
+            let text = String::from_utf8_lossy(&name);
+            let part = text.strip_prefix("throng:{default:");
+            let (_, base) = part
+                .and_then(|part| part.split_once("}:"))
+                .expect("a key of the store");
+            keys.add(base, &name, &mut connection);
+        }
+        keys
+    }
+
+    /// Adds a key of some partition.
+    fn add(&mut self, base: &str, name: &[u8], connection: &mut Connection) {
+        *self.sizes.entry(base.to_owned()).or_default() += size(connection, name);
+        match base {
+            "meta" => {
+                let fields: BTreeMap<_, _> = ask(connection, &[b"HGETALL", name]);
+                self.meta.extend(fields);
+                self.partitions += 1;
+            }
+            "expiry_bins" => {
+                let bins: Vec<Vec<u8>> = ask(connection, &[b"HVALS", name]);
+                self.binned += bins.iter().map(|ids| ids.len() / 16).sum::<usize>();
+            }
+            _ => {}
         }
     }
 
@@ -100,17 +120,17 @@ impl Keys {
         assert_eq!(self.size("expiry"), self.size("expiry_bins"), "{self:?}");
         let dead = [self.size("dead"), self.size("died")];
         assert_eq!(dead, [counts.dead as usize; 2], "{self:?}");
-        let is_known = |name: &&String| META.contains(&name.as_str());
-        let unknown: Vec<_> = self.meta.keys().filter(|name| !is_known(name)).collect();
-        assert!(unknown.is_empty(), "{unknown:?}");
-        let tombstones = self.meta.get("tombstones").map_or(&b"0"[..], Vec::as_slice);
-        assert_eq!(tombstones, b"0", "{self:?}");
+        for (name, value) in &self.meta {
+            assert!(META.contains(&name.as_str()), "{name}");
+            assert!(name != "tombstones" || value == b"0", "{self:?}");
+        }
     }
 
-    /// Of processes, only those have left something that were killed.
+    /// Of processes, only those have left something that were killed, in each partition.
     pub(crate) fn are_baseline(&self, counts: &Counts, killed: usize) -> bool {
         self.assert_sound(counts);
-        self.size("sessions") <= killed && self.idle() <= killed
+        let sessions = killed * self.partitions;
+        self.size("sessions") <= sessions && self.idle() <= sessions
     }
 
     /// Returns how many sessions are idle.

@@ -192,6 +192,19 @@ async fn a_producer_dies_at_each_request_and_starts_over() {
     }
 }
 
+/// Its last tasks go to both partitions at the same time, so it may die when one of them has stored its part, and the other has not.
+#[tokio::test]
+async fn a_producer_dies_at_each_request_to_partitions_and_starts_over() {
+    needs_redis!();
+    for point in ENQUEUE {
+        for nth in TASKS + 1..=TASKS + 2 {
+            let site = Site::partitions(&ALWAYS, 2).await;
+            producer_dies_at(&site, &format!("{point}:{nth}")).await;
+            site.ends(2).await;
+        }
+    }
+}
+
 async fn producer_dies_at(site: &Site, point: &str) {
     let plan = site.plan(Role::Producer { tasks: TASKS });
     let mut deadly = Process::start_deadly(&plan, point);

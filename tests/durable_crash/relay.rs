@@ -46,12 +46,22 @@ const TASKS: usize = 600;
 #[tokio::test]
 async fn a_relay_from_a_file_dies_while_it_moves_tasks() {
     needs_redis!();
+    relay_from_a_file_dies(1).await;
+}
+
+#[tokio::test]
+async fn a_relay_into_partitions_dies_while_it_moves_tasks() {
+    needs_redis!();
+    relay_from_a_file_dies(3).await;
+}
+
+async fn relay_from_a_file_dies(partitions: usize) {
     for point in points() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("app.db");
         let db = Connection::open(&path).expect("a database");
         db.execute_batch(Outbox::CREATE).expect("a table");
-        relay_dies_at(&point, &OutboxAddress::File(path)).await;
+        relay_dies_at(&point, &OutboxAddress::File(path), partitions).await;
     }
 }
 
@@ -66,7 +76,7 @@ async fn a_relay_from_postgresql_dies_while_it_moves_tasks() {
     let created = db.batch_execute(Outbox::CREATE_POSTGRES).await;
     created.expect("it is created");
     for point in points() {
-        relay_dies_at(&point, &OutboxAddress::Server(server.url())).await;
+        relay_dies_at(&point, &OutboxAddress::Server(server.url()), 1).await;
     }
 }
 
@@ -77,8 +87,8 @@ fn points() -> impl Iterator<Item = String> {
     points.into_iter().flatten()
 }
 
-async fn relay_dies_at(point: &str, outbox: &OutboxAddress) {
-    let site = Site::server(&EVERYSEC).await;
+async fn relay_dies_at(point: &str, outbox: &OutboxAddress, partitions: usize) {
+    let site = Site::partitions(&EVERYSEC, partitions).await;
     let maker = Site::file().await;
     let rows: Vec<_> = (0..TASKS)
         .map(|n| (Job::Work(0), SpawnOptions::new().id(nth_id(n))))

@@ -118,8 +118,23 @@ impl Site {
     }
 
     async fn of_server_within(server: redis_server::Server, answer_timeout: u64) -> Self {
+        Self::of_partitions(server, 1, answer_timeout).await
+    }
+
+    /// In so many partitions of a Redis server.
+    pub(crate) async fn partitions(settings: &[&str], partitions: usize) -> Self {
+        let server = redis_server::Server::with(settings);
+        Self::of_partitions(server, partitions, ANSWER_TIMEOUT).await
+    }
+
+    async fn of_partitions(
+        server: redis_server::Server,
+        partitions: usize,
+        answer_timeout: u64,
+    ) -> Self {
         let url = format!("redis://127.0.0.1:{}/", server.port());
-        let mut site = Self::reached_by(Service::Redis, url, answer_timeout).await;
+        let service = Service::Redis { partitions };
+        let mut site = Self::reached_by(service, url, answer_timeout).await;
         site.host = Host::Redis(server);
         site
     }
@@ -128,7 +143,8 @@ impl Site {
     pub(crate) async fn behind_proxy(settings: &[&str]) -> Self {
         let server = redis_server::Server::with(settings);
         let proxy = Proxy::to(server.port()).await;
-        let mut site = Self::reached_by(Service::Redis, proxy.url(), ANSWER_TIMEOUT).await;
+        let service = Service::Redis { partitions: 1 };
+        let mut site = Self::reached_by(service, proxy.url(), ANSWER_TIMEOUT).await;
         (site.host, site.proxy) = (Host::Redis(server), Some(proxy));
         site
     }

@@ -23,7 +23,7 @@ pub(crate) enum StoreAddress {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Service {
-    Redis,
+    Redis { partitions: usize },
     Postgres,
 }
 
@@ -54,12 +54,13 @@ impl StoreAddress {
         Ok(match self {
             Self::File(path) => DurableClient::open(SqliteStore::open(path).await?),
             Self::Server {
-                service: Service::Redis,
+                service: Service::Redis { partitions },
                 url,
                 answer_timeout,
             } => {
                 let mut store = RedisStore::builder(url);
                 store.answer_timeout(Duration::from_millis(*answer_timeout));
+                store.partitions(*partitions);
                 DurableClient::open(store.open().await?)
             }
             Self::Server {

@@ -20,11 +20,9 @@ pub(super) enum AppDatabase {
 impl AppDatabase {
     pub(super) async fn file() -> Self {
         let file = Self::bare_file();
-        let tables = [
-            Outbox::CREATE,
-            "CREATE TABLE orders (id INTEGER PRIMARY KEY)",
-        ];
-        file.run(&tables.map(Statement::Sql)).await;
+        file.create_outbox().await;
+        let orders = "CREATE TABLE orders (id INTEGER PRIMARY KEY)";
+        file.run(&[Statement::Sql(orders)]).await;
         file
     }
 
@@ -57,13 +55,27 @@ impl AppDatabase {
     }
 
     async fn create_tables(&self) {
+        self.create_outbox().await;
         // A migration may run twice.
-        let tables = [
-            Outbox::CREATE_POSTGRES,
-            Outbox::CREATE_POSTGRES,
-            "CREATE TABLE orders (id bigint PRIMARY KEY)",
-        ];
-        self.run(&tables.map(Statement::Sql)).await;
+        self.create_outbox().await;
+        let orders = "CREATE TABLE orders (id bigint PRIMARY KEY)";
+        self.run(&[Statement::Sql(orders)]).await;
+    }
+
+    pub(super) async fn create_outbox(&self) {
+        let create = match self {
+            Self::File(_) => Outbox::CREATE,
+            _ => Outbox::CREATE_POSTGRES,
+        };
+        self.run(&[Statement::Sql(create)]).await;
+    }
+
+    pub(super) async fn drop_outbox(&self) {
+        let drop = match self {
+            Self::File(_) => "DROP TABLE throng_outbox",
+            _ => "DROP TABLE throng.outbox",
+        };
+        self.run(&[Statement::Sql(drop)]).await;
     }
 
     pub(super) fn path(&self) -> PathBuf {

@@ -15,6 +15,7 @@ use crate::redis_server::Server as Redis;
 on_app_databases! {
     rows_stay_while_the_store_is_full,
     rows_stay_while_the_store_is_down,
+    a_relay_finds_an_outbox_that_was_created_again,
 }
 
 pub(super) async fn client_of(redis: &Redis) -> DurableClient {
@@ -60,6 +61,22 @@ async fn rows_stay_while_the_store_is_down(database: AppDatabase) {
     relay.committed(row).await.expect("it is moved");
     assert_eq!(database.rows().await, 0);
     assert_eq!(client.counts().await.expect("an answer").stored, 1);
+}
+
+async fn a_relay_finds_an_outbox_that_was_created_again(database: AppDatabase) {
+    let store = TestStore::server();
+    let client = store.client().await;
+    let relay = database.relay(&client).await;
+    let [first, second] = [1, 2].map(|number| row(&relay, number, SpawnOptions::new()));
+    database.run(&[add(&first)]).await;
+    relay.committed(first).await.expect("it is moved");
+    database.drop_outbox().await;
+    // It cannot say that a row has left a table that does not exist.
+    assert_not_moved(&relay, &second).await;
+    database.create_outbox().await;
+    database.run(&[add(&second)]).await;
+    relay.committed(second).await.expect("it is moved");
+    assert_eq!(client.counts().await.expect("an answer").stored, 2);
 }
 
 /// The user of the file does not wait for a store that does not answer.
