@@ -57,16 +57,19 @@ async fn a_task_of_another_process_wakes_an_idle_executor(store: TestStore) {
     let executor = start(&client, |number, _| async move { Ok(number) }).await;
     until("it is idle", || executor.metrics().turns > 0).await;
     let mut best = Duration::MAX;
-    // The shortest of some times counts: other programs use the machine, and the executor may not be idle again after the
-    // pause.
-    for number in 0..10 {
+    // The shortest of some times counts: other programs use the machine and its disk, and the executor may not be idle again after
+    // the pause.
+    for number in 0..100 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let begin = Instant::now();
         let handle = spawn(&other, number).await;
         within(handle).await.unwrap();
         best = best.min(begin.elapsed());
+        if best < Duration::from_millis(50) {
+            return;
+        }
     }
-    assert!(best < Duration::from_millis(50), "{best:?}");
+    panic!("{best:?}");
 }
 
 #[cfg(target_os = "linux")]
