@@ -1,4 +1,3 @@
-#![allow(dead_code, reason = "the parts adopt it one after the other")]
 //! The end of an executor: the one implementation of `shutdown`, `shutdown_now` and `blocking_shutdown`.
 
 use std::time::{Duration, Instant};
