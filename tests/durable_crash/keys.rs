@@ -1,6 +1,6 @@
 //! [`Keys`]: all keys of a server after a test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Connection;
 use throng::durable::Counts;
@@ -66,14 +66,21 @@ impl Keys {
             meta: Vec::new(),
             binned: 0,
         };
+        let mut partitions = BTreeSet::new();
         for name in names {
             let text = String::from_utf8_lossy(&name);
             let part = text.strip_prefix("throng:{default:");
-            let (_, base) = part
+            let (partition, base) = part
                 .and_then(|part| part.split_once("}:"))
                 .expect("a key of the store");
+            partitions.insert(partition.to_owned());
             keys.add(base, &name, &mut connection);
         }
+        let known = keys.partitions.max(1);
+        assert!(
+            partitions.len() <= known,
+            "not of the store: {partitions:?}"
+        );
         keys
     }
 
