@@ -28,6 +28,25 @@ return large";
 /// The time of the reference on the machine for which the limits are set, while nothing else runs there.
 const REFERENCE_TIME: Duration = Duration::from_millis(7);
 
+/// Plays a deterministic scene, which returns the times of its scripts, repeatedly until none of them was too long. The time of a script
+/// is the minimum of all runs, since other processes may have delayed it.
+pub(super) async fn in_scripts_of(limit: Duration, play: impl AsyncFn() -> Vec<Duration>) {
+    let mut least: Vec<Duration> = Vec::new();
+    for _ in 0..8 {
+        let taken = play().await;
+        least.resize(taken.len().max(least.len()), Duration::MAX);
+        for (least, taken) in least.iter_mut().zip(taken) {
+            *least = taken.min(*least);
+        }
+        let longest = least.iter().max();
+        println!("the longest script: {longest:?}");
+        if longest.is_some_and(|longest| *longest <= limit) {
+            return;
+        }
+    }
+    panic!("a script takes {:?}", least.iter().max());
+}
+
 /// Measures scripts, one after the other.
 pub(super) struct Meter {
     server: Connection,

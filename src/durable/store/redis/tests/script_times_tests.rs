@@ -25,30 +25,19 @@ struct Scene {
     server: Server,
 }
 
-/// Runs a deterministic scene repeatedly until none of its scripts was too long. The time of a script is the minimum of
-/// all runs, since other processes may have delayed it.
+/// Plays a scene with new servers until none of its scripts was too long.
 async fn in_short_scripts(play: impl AsyncFn(&mut Scene)) {
     in_scripts_of(LIMIT, play).await;
 }
 
 /// The same with another limit.
 async fn in_scripts_of(limit: Duration, play: impl AsyncFn(&mut Scene)) {
-    let mut least: Vec<Duration> = Vec::new();
-    for _ in 0..8 {
+    let play = async || {
         let mut scene = Scene::new().await;
         play(&mut scene).await;
-        let taken = &scene.meter.taken;
-        least.resize(taken.len().max(least.len()), Duration::MAX);
-        for (least, taken) in least.iter_mut().zip(taken) {
-            *least = taken.min(least).to_owned();
-        }
-        let longest = least.iter().max();
-        println!("the longest script: {longest:?}");
-        if longest.is_some_and(|longest| *longest <= limit) {
-            return;
-        }
-    }
-    panic!("a script takes {:?}", least.iter().max());
+        scene.meter.taken
+    };
+    meter::in_scripts_of(limit, play).await;
 }
 
 impl Scene {
