@@ -34,6 +34,8 @@ pub(crate) struct Semaphore {
     limit: Number,
     waiters: WaitQueue,
     starving: WaitQueue,
+    /// Notified when the semaphore is closed.
+    closing: WaitQueue,
 }
 
 /// The reason why no permit was acquired.
@@ -50,6 +52,7 @@ impl Semaphore {
             limit: Number::new(representable(limit)),
             waiters: WaitQueue::new(),
             starving: WaitQueue::new(),
+            closing: WaitQueue::new(),
         }
     }
 
@@ -192,6 +195,22 @@ impl Semaphore {
         // it is woken; if not, it sees what was done before.
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
         self.notify_all();
+        self.closing.notify_all();
+    }
+
+    /// Waits until the semaphore is closed and no permit is in use.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future passes its wake-up on.
+    pub(crate) async fn drained(&self) {
+        let is_closed = || (self.latest() & CLOSED != 0).then_some(());
+        self.closing.wait(is_closed).await;
+        // Nobody waits for a permit any more, so these are the waiters that `release` wakes.
+        let is_drained = || (in_use(self.latest()) == 0).then_some(());
+        self.waiters.wait(is_drained).await;
+        // The last release has woken one waiter.
+        self.waiters.notify_one();
     }
 
     /// The number of permits in use.

@@ -17,8 +17,7 @@ use crate::join::{AbortHandle, Id, JoinError};
 /// Each key has at most one task. Spawning a task under a key that is in the map aborts the previous task, whose outcome
 /// is not returned. When the map is dropped, its tasks are aborted.
 ///
-/// Unlike that of `tokio_util`, it has no methods for its capacity, no parameter for the hasher, and no
-/// `spawn_blocking_on`.
+/// Unlike that of `tokio_util`, it has no `spawn_blocking_on`.
 ///
 /// # Examples
 ///
@@ -37,13 +36,13 @@ use crate::join::{AbortHandle, Id, JoinError};
 /// # }
 /// ```
 #[must_use = "dropping a map aborts its tasks"]
-pub struct JoinMap<K, V> {
+pub struct JoinMap<K, V, S = RandomState> {
     /// Also has the tasks that were replaced and have not ended.
     set: JoinSet<V>,
     tasks: HashMap<Id, Task<K>>,
     /// The ids of `tasks` by the hashes of their keys: a key is in one place only, so that it need not be `Clone`.
     ids: HashMap<u64, Vec<Id>>,
-    hasher: RandomState,
+    hasher: S,
 }
 
 struct Task<K> {
@@ -64,12 +63,89 @@ impl<K, V> JoinMap<K, V> {
     /// assert!(map.is_empty());
     /// ```
     pub fn new() -> Self {
+        Self::with_capacity(0)
+    }
+
+    /// An empty map with room for this number of tasks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// let map = JoinMap::<&str, u32>::with_capacity(10);
+    /// assert!(map.capacity() >= 10);
+    /// ```
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self::with_capacity_and_hasher(capacity, RandomState::new())
+    }
+}
+
+impl<K, V, S> JoinMap<K, V, S> {
+    /// An empty map that hashes its keys with this hasher.
+    pub fn with_hasher(hasher: S) -> Self {
+        Self::with_capacity_and_hasher(0, hasher)
+    }
+
+    /// An empty map with room for this number of tasks, which hashes its keys with this hasher.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    ///
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let mut map = JoinMap::with_capacity_and_hasher(10, RandomState::new());
+    /// map.spawn("index", async { 7 });
+    /// assert!(map.contains_key("index"));
+    /// # }
+    /// ```
+    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         Self {
             set: JoinSet::new(),
-            tasks: HashMap::new(),
-            ids: HashMap::new(),
-            hasher: RandomState::new(),
+            tasks: HashMap::with_capacity(capacity),
+            ids: HashMap::with_capacity(capacity),
+            hasher,
         }
+    }
+
+    /// The number of tasks for which the map has room without another allocation.
+    pub fn capacity(&self) -> usize {
+        self.tasks.capacity().min(self.ids.capacity())
+    }
+
+    /// Makes room for this number of further tasks.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the new capacity overflows [`usize`].
+    pub fn reserve(&mut self, additional: usize) {
+        self.tasks.reserve(additional);
+        self.ids.reserve(additional);
+    }
+
+    /// Frees the memory that the map does not need for its tasks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// let mut map = JoinMap::<&str, u32>::new();
+    /// map.reserve(100);
+    /// map.shrink_to_fit();
+    /// assert!(map.capacity() < 100);
+    /// ```
+    pub fn shrink_to_fit(&mut self) {
+        self.shrink_to(0);
+    }
+
+    /// Frees the memory that the map does not need for its tasks, but keeps room for at least this number of tasks.
+    pub fn shrink_to(&mut self, min_capacity: usize) {
+        self.tasks.shrink_to(min_capacity);
+        self.ids.shrink_to(min_capacity);
     }
 
     /// The number of tasks that are in the map: spawned, not replaced and not joined.
@@ -105,7 +181,7 @@ impl<K, V> JoinMap<K, V> {
     }
 }
 
-impl<K, V: 'static> JoinMap<K, V> {
+impl<K, V: 'static, S> JoinMap<K, V, S> {
     /// Aborts the tasks whose keys match. They stay in the map until they are joined.
     ///
     /// # Examples
@@ -269,7 +345,7 @@ impl<K, V: 'static> JoinMap<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
+impl<K: Hash + Eq, V: 'static, S: BuildHasher> JoinMap<K, V, S> {
     /// Runs a future on the current Tokio runtime, and aborts the previous task with this key.
     ///
     /// # Examples
@@ -461,13 +537,13 @@ impl<K: Hash + Eq, V: 'static> JoinMap<K, V> {
     }
 }
 
-impl<K, V> Default for JoinMap<K, V> {
+impl<K, V, S: Default> Default for JoinMap<K, V, S> {
     fn default() -> Self {
-        Self::new()
+        Self::with_hasher(S::default())
     }
 }
 
-impl<K: fmt::Debug, V> fmt::Debug for JoinMap<K, V> {
+impl<K: fmt::Debug, V, S> fmt::Debug for JoinMap<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = self.tasks.values().map(|task| &task.key);
         f.debug_set().entries(keys).finish()

@@ -22,7 +22,8 @@ use crate::weak_part::{ReadPart, WeakPart};
 /// done.next().await;
 /// done.next().await;
 /// let metrics = done.metrics();
-/// assert_eq!((metrics.submitted, metrics.read, metrics.failed), (2, 2, 1));
+/// assert_eq!((metrics.submitted, metrics.read), (2, 2));
+/// assert_eq!((metrics.completed, metrics.panicked), (1, 1));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,8 +39,12 @@ pub struct Metrics {
     pub submitted: u64,
     /// Jobs read so far.
     pub read: u64,
-    /// Of these, jobs without an output: they have panicked, were aborted, or were lost.
-    pub failed: u64,
+    /// Of these, jobs that have an output.
+    pub completed: u64,
+    /// Of these, jobs that have panicked. The others without an output were aborted, lost, or refused by a pool.
+    pub panicked: u64,
+    /// Jobs, slots and permits that were refused so far, because the stream was full or closed.
+    pub rejected: u64,
 }
 
 impl<T, K> Shared<T, K> {
@@ -52,7 +57,9 @@ impl<T, K> Shared<T, K> {
             ready: jobs.in_flight.saturating_sub(running),
             submitted: jobs.submitted,
             read: jobs.read,
-            failed: jobs.failed,
+            completed: jobs.completed,
+            panicked: jobs.panicked,
+            rejected: jobs.rejected,
         }
     }
 }

@@ -183,6 +183,29 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
         unread
     }
 
+    /// Closes the stream and aborts its jobs. Returns the number of jobs that had not ended.
+    ///
+    /// Does not wait. The stream yields the remaining completions, and then ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::<()>::builder().build()?;
+    /// jobs.submit("endless", std::future::pending()).await?;
+    /// assert_eq!(done.shutdown_now(), 1);
+    /// while let Some(completed) = done.next().await {
+    ///     assert!(completed.outcome.unwrap_err().is_cancelled());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn shutdown_now(&self) -> usize {
+        self.shared.close();
+        self.shared.abort_all()
+    }
+
     /// Reads until the end, and returns `true`, or until the timeout is over.
     async fn read_until_timeout(
         &mut self,

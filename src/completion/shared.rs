@@ -9,7 +9,7 @@ use super::slot::Slot;
 #[cfg(feature = "tracing")]
 use super::stall::StallWatch;
 use super::wrapped::Wrapped;
-use crate::join::{AbortHandle, Id, RunContext};
+use crate::join::{AbortHandle, Id, JoinError, RunContext};
 use crate::semaphore::{Semaphore, TryAcquireError};
 use crate::sync::{Arc, Number};
 use crate::task::{Abort, Job, Task};
@@ -23,6 +23,10 @@ pub(super) struct Shared<T, K> {
     read: Number,
     /// The number of jobs without an output that were read so far. Only the reader changes it.
     failed: Number,
+    /// Of these, the number of jobs that have panicked.
+    panicked: Number,
+    /// The number of jobs that were not accepted.
+    rejected: Number,
     /// `true` if futures are polled once where they are submitted.
     pub(super) poll_in_place: bool,
     #[cfg(feature = "tracing")]
@@ -39,6 +43,8 @@ impl<T, K> Shared<T, K> {
             outstanding: Semaphore::new(max_outstanding),
             read: Number::new(0),
             failed: Number::new(0),
+            panicked: Number::new(0),
+            rejected: Number::new(0),
             poll_in_place: false,
         }
     }
@@ -74,8 +80,17 @@ impl<T, K> Shared<T, K> {
 
     /// Counts a job without an output that was read.
     #[cold]
-    pub(super) fn count_failed(&self) {
+    pub(super) fn count_failed(&self, error: &JoinError) {
         self.failed.add_own(1);
+        if error.is_panic() {
+            self.panicked.add_own(1);
+        }
+    }
+
+    /// Counts a job that was not accepted.
+    #[cold]
+    fn count_rejected(&self) {
+        self.rejected.add(1);
     }
 
     /// Releases jobs that were read: these, and a number of spilled ones.
@@ -98,12 +113,15 @@ impl<T, K> Shared<T, K> {
     /// The numbers of jobs, in flight and so far.
     pub(super) fn counts(&self) -> JobCounts {
         let jobs = self.queue.jobs();
-        let read = self.read.get();
+        let unreleased = self.read.get();
+        let read = jobs.released() + unreleased as u64;
         JobCounts {
-            in_flight: jobs.len().saturating_sub(read) as u64,
+            in_flight: jobs.len().saturating_sub(unreleased) as u64,
             submitted: jobs.accepted(),
-            read: jobs.released() + read as u64,
-            failed: self.failed.get() as u64,
+            read,
+            completed: read.saturating_sub(self.failed.get() as u64),
+            panicked: self.panicked.get() as u64,
+            rejected: self.rejected.get() as u64,
         }
     }
 
@@ -172,6 +190,11 @@ impl<T, K> Shared<T, K> {
 impl<T: Send + 'static, K: Send + 'static> Shared<T, K> {
     /// Acquires a permit of each limit, if both are free now.
     pub(super) fn try_reserve(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
+        self.try_acquire_both()
+            .inspect_err(|_| self.count_rejected())
+    }
+
+    fn try_acquire_both(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
         self.outstanding.try_acquire()?;
         let mut reservation = Reservation {
             shared: self,
@@ -184,7 +207,7 @@ impl<T: Send + 'static, K: Send + 'static> Shared<T, K> {
 
     /// Waits for a permit of each limit. Fails if the stream is closed.
     pub(super) async fn reserve(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
-        match self.try_reserve() {
+        let reserved = match self.try_acquire_both() {
             // A permit that was acquired has been released again: the limits are waited for in their order.
             Err(TryAcquireError::Full) => {
                 #[cfg(feature = "tracing")]
@@ -192,7 +215,8 @@ impl<T: Send + 'static, K: Send + 'static> Shared<T, K> {
                 self.acquire_both().await
             }
             other => other,
-        }
+        };
+        reserved.inspect_err(|_| self.count_rejected())
     }
 
     async fn acquire_both(&self) -> Result<Reservation<'_, T, K>, TryAcquireError> {
@@ -212,7 +236,9 @@ pub(super) struct JobCounts {
     pub(super) in_flight: u64,
     pub(super) submitted: u64,
     pub(super) read: u64,
-    pub(super) failed: u64,
+    pub(super) completed: u64,
+    pub(super) panicked: u64,
+    pub(super) rejected: u64,
 }
 
 /// Aborts a job. Returns `false` if it has finished.
@@ -313,6 +339,7 @@ impl<'a, T: Send + 'static, K: Send + 'static> Reservation<'a, T, K> {
         let queue = &self.shared.queue;
         let mut jobs = queue.jobs();
         if jobs.is_closed() {
+            self.shared.count_rejected();
             return Err((tag, job));
         }
         let of_job = jobs.reference_to(queue);

@@ -191,10 +191,9 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     }
 
     fn completed(&self, (id, tag, outcome): (Id, K, Outcome<T>)) -> Completed<T, K> {
-        let outcome = outcome.map_err(|fault| {
-            self.shared.count_failed();
-            JoinError::new(id, fault)
-        });
+        let outcome = outcome
+            .map_err(|fault| JoinError::new(id, fault))
+            .inspect_err(|error| self.shared.count_failed(error));
         Completed { id, tag, outcome }
     }
 

@@ -344,6 +344,33 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
         self.shared().close();
     }
 
+    /// Waits until the stream is closed or dropped, and its jobs have ended.
+    ///
+    /// What they have returned may not have been read. A permit that was [reserved](Self::reserve) and not used counts as
+    /// a job.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::CompletionStream;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (jobs, mut done) = CompletionStream::builder().build()?;
+    /// jobs.submit((), async { 7 }).await?;
+    /// jobs.close();
+    /// jobs.closed().await;
+    /// assert_eq!(jobs.metrics().running, 0);
+    /// assert_eq!(done.next().await.expect("one is unread").outcome?, 7);
+    /// # Ok(()) }
+    /// ```
+    pub async fn closed(&self) {
+        self.shared().queue.running.drained().await;
+    }
+
     /// Returns `true` if the stream was closed or dropped.
     pub fn is_closed(&self) -> bool {
         self.shared().len().1

@@ -149,6 +149,41 @@ impl DurableExecutor {
         })
     }
 
+    /// Claims no more tasks. The tasks that it has claimed run to their end, and are not asked to stop. Does not wait for them: see
+    /// [`closed`](Self::closed).
+    ///
+    /// Other executors continue to run the tasks of the store, and the client stays open. A run that awaits another task needs an
+    /// executor that claims it. A later [`shutdown`](Self::shutdown) limits the time that the remaining runs have.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Add(u32, u32);
+    /// # impl DurableTask for Add {
+    /// #     const NAME: &'static str = "add";
+    /// #     type Output = u32;
+    /// # }
+    /// # impl Run<()> for Add {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(self.0 + self.1) }
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = DurableClient::open(MemoryStore::new());
+    /// let executor = DurableExecutor::builder(client.clone()).register::<Add>().start(()).await?;
+    /// executor.close();
+    /// executor.closed().await;
+    ///
+    /// // The store keeps the task for another executor.
+    /// let waiting = client.spawn(Add(1, 2)).await?;
+    /// assert_eq!(client.counts().await?.waiting, 1);
+    /// # drop(waiting);
+    /// # Ok(()) }
+    /// ```
+    pub fn close(&self) {
+        self.messages.send(Message::Close).ok();
+    }
+
     /// Shuts the executor down: claims no more tasks, asks the running ones to [stop](super::StopReason::Shutdown), and
     /// waits for them, for `grace` at most.
     ///
@@ -185,7 +220,24 @@ impl DurableExecutor {
         self.closed().await;
     }
 
-    /// Waits until the executor has ended, because it or its runtime was shut down.
+    /// [Shuts the executor down](Self::shutdown) without a grace period, and does not wait: see [`closed`](Self::closed).
+    ///
+    /// The runs are dropped at an await point, and their tasks are given back to the store.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn stop(executor: throng::durable::DurableExecutor) {
+    /// executor.shutdown_now();
+    /// executor.closed().await;
+    /// # }
+    /// ```
+    pub fn shutdown_now(&self) {
+        self.messages.send(Message::Shutdown(Duration::ZERO)).ok();
+    }
+
+    /// Waits until the executor has ended, because it or its runtime was shut down, or because it was [closed](Self::close) and its
+    /// runs have ended.
     ///
     /// # Cancel safety
     ///
@@ -247,7 +299,7 @@ async fn maintain(store: StdArc<dyn Backend>) {
 
 impl Drop for DurableExecutor {
     fn drop(&mut self) {
-        self.messages.send(Message::Shutdown(Duration::ZERO)).ok();
+        self.shutdown_now();
     }
 }
 

@@ -242,3 +242,52 @@ fn loom_a_raised_limit_wakes_a_starving_waiter() {
         assert_eq!(semaphore.count(), 2);
     });
 }
+
+/// Both waiters return, and only after the permit was released.
+#[test]
+fn loom_all_waiters_see_that_a_closed_semaphore_is_drained() {
+    loom::model(|| {
+        let semaphore = Arc::new(Semaphore::new(1));
+        semaphore.try_acquire().unwrap();
+        let waiter = {
+            let semaphore = semaphore.clone();
+            thread::spawn(move || {
+                block_on(semaphore.drained());
+                assert_eq!(semaphore.count(), 0);
+            })
+        };
+        let releaser = {
+            let semaphore = semaphore.clone();
+            thread::spawn(move || semaphore.release())
+        };
+        semaphore.close();
+        block_on(semaphore.drained());
+        assert_eq!(semaphore.count(), 0);
+        waiter.join().unwrap();
+        releaser.join().unwrap();
+    });
+}
+
+/// The holder of the only permit closes the semaphore before it returns the permit. Somebody waits for it meanwhile.
+#[test]
+fn loom_a_waiter_for_a_permit_takes_no_wake_up_of_the_end() {
+    loom::model(|| {
+        let semaphore = Arc::new(Semaphore::new(1));
+        semaphore.try_acquire().unwrap();
+        let acquirer = {
+            let semaphore = semaphore.clone();
+            thread::spawn(move || block_on(semaphore.acquire()))
+        };
+        let holder = {
+            let semaphore = semaphore.clone();
+            thread::spawn(move || {
+                semaphore.close();
+                semaphore.release();
+            })
+        };
+        block_on(semaphore.drained());
+        assert_eq!(semaphore.count(), 0);
+        assert_eq!(acquirer.join().unwrap(), Err(TryAcquireError::Closed));
+        holder.join().unwrap();
+    });
+}

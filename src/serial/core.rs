@@ -78,7 +78,7 @@ pub(super) struct Core<S> {
     pub(super) options: Options,
     pub(super) counters: Counters,
     pub(super) cost: JobCost,
-    /// Notified when the executor is released, while it is closed or poisoned.
+    /// Notified when the executor is released, closed, or no longer poisoned.
     pub(super) released: WaitQueue,
 }
 
@@ -123,6 +123,14 @@ impl<S> Core<S> {
         // A read-modify-write: what the last job did happens before what the caller does next.
         let tags = self.inbox.retag(Tags::NONE, Tags::NONE).tags;
         tags.has(CLOSED) && !tags.has(OWNED)
+    }
+
+    /// Returns `true` if no job is queued or running.
+    ///
+    /// A caller that waits in `released` counts itself before this read-modify-write, and an owner looks for callers after its own: of the
+    /// two, one sees the other.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.inbox.retag(Tags::NONE, Tags::NONE).tags.has(OWNED)
     }
 
     /// Aborts the queued jobs, and returns their number.

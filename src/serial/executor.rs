@@ -63,8 +63,9 @@ use crate::weak_part::{ReadPart, WeakPart};
 ///
 /// # Waiting until it is idle
 ///
-/// `executor.submit(|_| ()).await` returns when everything that was submitted before has ended. To wait for the end
-/// of all jobs, [close](Self::close) the executor and await [`closed`](Self::closed).
+/// [`idle`](Self::idle) waits for a moment at which no job is queued or running. While others keep the executor busy, such
+/// a moment may not come; `executor.submit(|_| ()).await` returns when everything that was submitted before has ended. To wait
+/// for the end of all jobs, [close](Self::close) the executor and await [`closed`](Self::closed).
 ///
 /// # Examples
 ///
@@ -289,6 +290,33 @@ impl<S> SerialExecutor<S> {
     /// ```
     pub fn close(&self) {
         self.core.close();
+    }
+
+    /// Waits until no job is queued or running. The executor stays open, so another job may be submitted meanwhile.
+    ///
+    /// Inside a job of the same executor it never returns.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() {
+    /// let count = throng::SerialExecutor::new(0);
+    /// for _ in 0..3 {
+    ///     drop(count.post(|n| *n += 1));
+    /// }
+    /// count.idle().await;
+    /// assert_eq!(count.metrics().completed, 3);
+    /// # }
+    /// ```
+    pub async fn idle(&self) {
+        // Inside a job of this executor it waits nevertheless, as documented.
+        let _ = prepare_to_wait(self.core.id());
+        let is_idle = || self.core.is_idle().then_some(());
+        self.core.released.wait(is_idle).await;
     }
 
     /// Waits until the executor is closed and its last job has ended.

@@ -398,3 +398,40 @@ fn loom_reset_against_close() {
         assert!(executor.is_closed());
     });
 }
+
+/// A job that was submitted before has ended, whoever ran it, and its effects are visible.
+#[test]
+fn loom_idle_waits_for_a_job() {
+    loom::model(|| {
+        let number = Arc::new(Plain::new(0));
+        let executor = SerialExecutor::new(Arc::clone(&number));
+        let submitter = {
+            let executor = executor.clone();
+            thread::spawn(move || drop(executor.submit(|number| number.add(1))))
+        };
+        // Queued behind the other job, or run here.
+        let own = executor.submit(|number| number.add(1));
+        block_on(executor.idle());
+        drop(own);
+        submitter.join().unwrap();
+        block_on(executor.idle());
+        assert_eq!(number.get(), 2);
+    });
+}
+
+/// Two callers wait for one owner.
+#[test]
+fn loom_each_caller_that_waits_until_it_is_idle_is_woken() {
+    loom::model(|| {
+        let executor = SerialExecutor::new(());
+        let guard = executor.clone();
+        let waiter = {
+            let executor = executor.clone();
+            thread::spawn(move || block_on(executor.idle()))
+        };
+        let submitter = thread::spawn(move || drop(guard.submit(|()| ())));
+        block_on(executor.idle());
+        waiter.join().unwrap();
+        submitter.join().unwrap();
+    });
+}

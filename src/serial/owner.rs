@@ -283,7 +283,11 @@ impl<S> Owner<'_, S> {
     pub(super) fn release(self) -> Result<(), Self> {
         // The word is nearly always this one, so it is not read first.
         if self.0.queue.is_empty() && self.0.inbox.exchange_empty(OWNED, Tags::NONE).is_ok() {
-            self.put_down();
+            // Not the owner any more: a panic in a waker must not drop an owner.
+            let core = self.put_down();
+            if core.released.has_waiters() {
+                core.released.notify_all();
+            }
             return Ok(());
         }
         self.release_slowly()
@@ -296,11 +300,7 @@ impl<S> Owner<'_, S> {
             let free = seen.tags.without(OWNED);
             match self.0.inbox.exchange_empty(seen.tags, free) {
                 Ok(()) => {
-                    // Not the owner any more: a panic in a waker must not drop an owner.
-                    let core = self.put_down();
-                    if refusal(seen.tags).is_some() {
-                        core.released.notify_all();
-                    }
+                    self.put_down().released.notify_all();
                     return Ok(());
                 }
                 Err(actual) => seen = actual,

@@ -291,10 +291,20 @@ pub(super) static COMPLETION: [Row<completion::Metrics>; 6] = [
         "Jobs read.",
         &[("", |m| count(m.read))],
     ),
-    counter(
-        "throng_completion_failed_total",
-        "Jobs read that have no output: they have panicked, were aborted, or were lost.",
-        &[("", |m| count(m.failed))],
+    by(
+        "outcome",
+        counter(
+            "throng_completion_jobs_total",
+            "Jobs read by outcome. Cancelled: aborted, lost, or refused by a pool. Rejected: not accepted.",
+            &[
+                ("completed", |m| count(m.completed)),
+                ("panicked", |m| count(m.panicked)),
+                ("cancelled", |m| {
+                    count(m.read.saturating_sub(m.completed + m.panicked))
+                }),
+                ("rejected", |m| count(m.rejected)),
+            ],
+        ),
     ),
 ];
 

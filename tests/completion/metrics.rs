@@ -2,6 +2,7 @@
 
 use futures::stream::StreamExt;
 use throng::CompletionStream;
+use throng::completion::Metrics;
 
 use crate::support::current_thread;
 
@@ -48,13 +49,55 @@ fn jobs_without_an_output_are_counted_when_they_are_read() {
         let aborted = jobs.submit((), std::future::pending()).await.unwrap();
         assert!(jobs.abort(aborted));
         jobs.close();
-        assert_eq!(done.metrics().failed, 0);
+        let ended = |metrics: Metrics| (metrics.completed, metrics.panicked);
+        assert_eq!(ended(done.metrics()), (0, 0));
         let mut done = done.ordered();
-        let mut failed = 0;
+        let (mut completed, mut panicked) = (0, 0);
         while let Some(job) = done.next().await {
-            failed += u64::from(job.outcome.is_err());
-            assert_eq!(jobs.metrics().failed, failed);
+            completed += u64::from(job.outcome.is_ok());
+            panicked += u64::from(job.outcome.is_err_and(|error| error.is_panic()));
+            assert_eq!(ended(jobs.metrics()), (completed, panicked));
         }
-        assert_eq!((failed, jobs.metrics().read), (3, 4));
+        assert_eq!((completed, panicked, jobs.metrics().read), (1, 1, 4));
+    });
+}
+
+/// Each way to submit counts once, whether it fails at once or after a wait.
+#[test]
+fn refused_jobs_are_counted() {
+    current_thread().block_on(async {
+        let (jobs, _done) = CompletionStream::builder()
+            .max_outstanding(1)
+            .build()
+            .unwrap();
+        let slot = jobs.try_slot(()).unwrap();
+        assert!(jobs.try_slot(()).is_err());
+        assert!(jobs.try_submit((), async {}).is_err());
+        assert_eq!(jobs.metrics().rejected, 2);
+
+        let waiting = tokio::spawn({
+            let jobs = jobs.clone();
+            async move { jobs.slot(()).await.is_err() }
+        });
+        tokio::task::yield_now().await;
+        jobs.close();
+        assert!(waiting.await.unwrap());
+        assert_eq!(jobs.metrics().rejected, 3);
+        assert!(jobs.submit((), async {}).await.is_err());
+        assert!(jobs.reserve().await.is_err());
+        assert_eq!((jobs.metrics().rejected, jobs.metrics().submitted), (5, 1));
+        drop(slot);
+    });
+}
+
+/// A permit was reserved before the stream was closed.
+#[test]
+fn a_job_that_is_refused_with_a_permit_is_counted() {
+    current_thread().block_on(async {
+        let (jobs, _done) = CompletionStream::builder().build().unwrap();
+        let permit = jobs.reserve().await.unwrap();
+        jobs.close();
+        assert!(permit.submit((), async {}).is_err());
+        assert_eq!(jobs.metrics().rejected, 1);
     });
 }

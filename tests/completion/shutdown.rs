@@ -176,3 +176,79 @@ fn detached_closures_run_to_their_end() {
     gate.open();
     wait_until("the queued closure has run", || ran.load(Ordering::SeqCst));
 }
+
+/// Runs the other tasks of this thread until they wait.
+async fn let_others_run() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn closed_waits_for_the_close_and_then_for_each_job() {
+    let (jobs, mut done) = bounded(4, 4);
+    let mut slots: Vec<_> = (0..3).map(|tag| slot(&jobs, tag)).collect();
+    let waits = [(); 3].map(|()| {
+        let jobs = jobs.clone();
+        tokio::spawn(async move { jobs.closed().await })
+    });
+    let is_waiting = || waits.iter().all(|wait| !wait.is_finished());
+    let_others_run().await;
+    assert!(is_waiting());
+    jobs.close();
+    while let Some(slot) = slots.pop() {
+        let_others_run().await;
+        assert!(is_waiting());
+        slot.complete(());
+    }
+    for wait in waits {
+        within(wait).await.unwrap();
+    }
+    within(jobs.closed()).await;
+    for _ in 0..3 {
+        assert!(take(&mut done).outcome.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn closed_waits_for_an_unused_permit() {
+    let (jobs, _done) = bounded::<()>(4, 4);
+    let permit = jobs.reserve().await.unwrap();
+    let waiting = tokio::spawn({
+        let jobs = jobs.clone();
+        async move { jobs.closed().await }
+    });
+    jobs.close();
+    let_others_run().await;
+    assert!(!waiting.is_finished());
+    drop(permit);
+    within(waiting).await.unwrap();
+}
+
+/// A stream that is dropped aborts its jobs, and its submitters can wait for their end.
+#[tokio::test]
+async fn closed_waits_for_the_jobs_of_a_dropped_stream() {
+    let (jobs, done) = bounded::<()>(4, 4);
+    jobs.submit(0, pending()).await.unwrap();
+    let slot = slot(&jobs, 1);
+    drop(done);
+    let mut closed = Box::pin(jobs.closed());
+    assert!(poll_with(std::task::Waker::noop(), &mut closed).is_pending());
+    drop(slot);
+    within(closed).await;
+}
+
+#[tokio::test]
+async fn shutdown_now_aborts_the_jobs_and_ends_the_stream() {
+    let (jobs, mut done) = bounded(4, 4);
+    slot(&jobs, 0).complete(());
+    jobs.submit(1, pending()).await.unwrap();
+    assert_eq!(done.shutdown_now(), 1);
+    assert!(jobs.is_closed());
+    let outcomes = [within(done.next()).await, within(done.next()).await];
+    let [first, second] = outcomes.map(|completed| completed.unwrap());
+    assert!(first.tag == 0 && first.outcome.is_ok());
+    assert!(second.tag == 1 && second.outcome.unwrap_err().is_cancelled());
+    assert!(within(done.next()).await.is_none());
+    assert_eq!(done.shutdown_now(), 0);
+}

@@ -97,7 +97,7 @@ async fn a_task_that_computes_for_longer_than_its_lease_keeps_it(store: TestStor
     let _other = start(&store.client().await, |_, _| async { Ok(100) }).await;
     assert_eq!(within(handle).await.unwrap(), 1);
     let metrics = alone.end().await;
-    assert_eq!((metrics.leases_lost, metrics.refused), (0, 0));
+    assert_eq!((metrics.leases_lost, metrics.rejected), (0, 0));
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.claimed, counts.crashed, counts.done), (1, 0, 1));
 }

@@ -132,7 +132,7 @@ async fn a_run_that_blocks_its_thread_is_replaced_and_its_output_ignored(store: 
     .await;
     let metrics = executor.metrics();
     assert_eq!(metrics.retried, 1);
-    assert_eq!((metrics.refused, metrics.leases_lost), (0, 0));
+    assert_eq!((metrics.rejected, metrics.leases_lost), (0, 0));
     assert_balanced(&client.counts().await.unwrap());
 }
 

@@ -194,8 +194,8 @@ async fn run_tasks(
     for executor in &executors {
         executor.shutdown(grace).await;
         let metrics = executor.metrics();
-        let (refused, lost) = (metrics.refused, metrics.leases_lost);
-        say(&format!("late {}", refused + lost));
+        let (rejected, lost) = (metrics.rejected, metrics.leases_lost);
+        say(&format!("late {}", rejected + lost));
         say(&format!("failures {}", metrics.failures));
     }
     note_late_wakes(&folder, &executors);

@@ -210,3 +210,53 @@ fn a_panic_in_a_waker_does_not_keep_the_other_waiters_of_closed_asleep() {
     wait_until("the others are woken again", || wakes.count() >= 6);
     waiting.into_iter().for_each(ready);
 }
+
+#[test]
+fn idle_waits_for_queued_jobs_and_the_executor_stays_open() {
+    let executor = SerialExecutor::new(0);
+    ready(executor.idle().boxed());
+    let busy = occupy(&executor);
+    let queued = executor.submit(|n| *n += 1);
+    let mut idle = executor.idle().boxed();
+    assert!(idle.as_mut().now_or_never().is_none());
+    busy.release();
+    block_on(idle);
+    assert!(queued.is_finished());
+    join(executor.submit(|n| assert_eq!(*n, 1))).unwrap();
+}
+
+/// The jobs end without running.
+#[test]
+fn idle_waits_for_the_end_of_a_poisoned_executor() {
+    let executor = SerialExecutor::new(());
+    let busy = occupy(&executor);
+    let failing = executor.submit(|()| panic!("on purpose"));
+    let after = executor.submit(|()| ());
+    let mut idle = executor.idle().boxed();
+    assert!(idle.as_mut().now_or_never().is_none());
+    busy.release();
+    block_on(idle);
+    let failed: Result<(), _> = join(failing);
+    assert!(failed.unwrap_err().is_panic());
+    assert!(join(after).unwrap_err().is_poisoned());
+    assert!(executor.is_poisoned());
+    ready(executor.idle().boxed());
+}
+
+#[test]
+fn idle_waits_for_the_guard_of_an_asynchronous_job() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    let executor = SerialExecutor::new(0);
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let job = executor.submit_async(|mut n| async move {
+        ended.await.unwrap();
+        *n += 1;
+    });
+    let mut idle = executor.idle().boxed();
+    assert!(idle.as_mut().now_or_never().is_none());
+    end.send(()).unwrap();
+    block_on(idle);
+    assert!(block_on(job).is_ok());
+    assert!(!executor.metrics().is_busy);
+}

@@ -230,7 +230,7 @@ fn a_stream_shows_its_jobs_whichever_end_is_watched() {
         while jobs.metrics().read < 3 {
             done.next().await;
         }
-        assert_eq!(done.metrics().failed, 1);
+        assert_eq!(done.metrics().panicked, 1);
     });
 }
 

@@ -551,7 +551,7 @@ async fn verdicts_that_have_not_reached_the_store_are_reported_again() {
     executor.shutdown(Duration::from_secs(5)).await;
     let counts = client.counts().await.unwrap();
     assert_eq!((counts.claimed, counts.done), (20, 20), "{counts:?}");
-    assert_eq!(executor.metrics().refused, 0);
+    assert_eq!(executor.metrics().rejected, 0);
 }
 
 #[derive(Serialize, Deserialize)]

@@ -41,6 +41,8 @@ pub(crate) enum Message {
     },
     /// The runtime has run the probe.
     RuntimeAlive,
-    /// Claim no more tasks, and end after this grace period.
+    /// Claim no more tasks, and end when the runs have ended.
+    Close,
+    /// Claim no more tasks, ask the runs to stop, and end after this grace period.
     Shutdown(Duration),
 }

@@ -34,8 +34,8 @@ pub struct Metrics {
     /// Runs that have exceeded their [timeout](crate::durable::DurableTask::TIMEOUT) and were asked to stop. They are also counted by how
     /// they ended, for example in `completed` or `retried`.
     pub timed_out: u64,
-    /// Runs whose verdict the store has refused, because another worker had claimed the task.
-    pub refused: u64,
+    /// Runs whose verdict the store has rejected, because another worker had claimed the task.
+    pub rejected: u64,
     /// Leases that were lost.
     pub leases_lost: u64,
     /// The number of times that no permit became free for 30 s while this process awaited tasks that wait for a worker.
@@ -67,7 +67,7 @@ pub(crate) struct Tally {
     pub(crate) released: Number,
     pub(crate) panicked: Number,
     pub(crate) timed_out: Number,
-    pub(crate) refused: Number,
+    pub(crate) rejected: Number,
     pub(crate) leases_lost: Number,
     pub(crate) stalled_waits: Number,
     pub(crate) late_wakes: Number,
@@ -112,7 +112,7 @@ impl Tally {
             released: get(&self.released),
             panicked: get(&self.panicked),
             timed_out: get(&self.timed_out),
-            refused: get(&self.refused),
+            rejected: get(&self.rejected),
             leases_lost: get(&self.leases_lost),
             stalled_waits: get(&self.stalled_waits),
             late_wakes: get(&self.late_wakes),

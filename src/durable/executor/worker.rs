@@ -154,9 +154,14 @@ impl Worker {
     // ===== The end =====
 
     fn shut_down(&mut self, grace: Duration) {
+        self.stop_within(grace);
+        self.claims.stop_all(StopReason::Shutdown);
+    }
+
+    /// Claims no more tasks. Aborts the runs that have not ended by then.
+    fn stop_within(&mut self, grace: Duration) {
         let end = Instant::now() + grace.min(FOREVER);
         self.stopping = Some(self.stopping.map_or(end, |earlier| earlier.min(end)));
-        self.claims.stop_all(StopReason::Shutdown);
     }
 
     /// Aborts all runs, and gives their tasks back.

@@ -55,9 +55,9 @@ pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 13] = [
         &[("", |m| count(m.timed_out))],
     ),
     counter(
-        "throng_durable_refused_total",
-        "Runs whose verdict the store has refused, because another worker had claimed the task.",
-        &[("", |m| count(m.refused))],
+        "throng_durable_rejected_total",
+        "Runs whose verdict the store has rejected, because another worker had claimed the task.",
+        &[("", |m| count(m.rejected))],
     ),
     counter(
         "throng_durable_leases_lost_total",

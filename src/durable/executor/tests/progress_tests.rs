@@ -316,7 +316,10 @@ async fn a_run_that_has_lost_its_task_leaves_no_report_behind() {
     until("the loss is noticed", || executor.metrics().leases_lost > 0).await;
     ends.add(1);
     assert_eq!(handle.await.unwrap(), 1);
-    until("the first run has ended", || executor.metrics().refused > 0).await;
+    until("the first run has ended", || {
+        executor.metrics().rejected > 0
+    })
+    .await;
     let before = count(&requests, "report_progress");
     for number in 2..9 {
         spawn(&client, number).await.unwrap().await.unwrap();

@@ -116,3 +116,40 @@ async fn a_shutdown_does_not_wait_for_a_new_session() {
     let took = time_of(executor.shutdown(GRACE)).await;
     assert!(took <= GRACE + Duration::from_millis(2_010), "{took:?}");
 }
+
+/// A run that is not asked to stop ends by itself. A task that is spawned meanwhile waits for another executor.
+#[tokio::test(start_paused = true)]
+async fn a_closed_executor_runs_what_it_has_claimed() {
+    let client = client_of(&MemoryStore::new());
+    let act = |number, context: TaskContext<App>| async move {
+        tokio::select! {
+            _ = context.stopped() => Err("it was asked to stop".into()),
+            () = sleep(Duration::from_secs(60)) => Ok(number),
+        }
+    };
+    let executor = builder(&client).start(App::new(act)).await.unwrap();
+    let handle = spawn(&client, 7).await.unwrap();
+    until("it runs", || executor.metrics().running == 1).await;
+    executor.close();
+    _ = spawn(&client, 8).await.unwrap();
+    executor.closed().await;
+    assert_eq!(handle.await.unwrap(), 7);
+    let counts = client.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_limits_the_time_of_a_closed_executor() {
+    let client = client_of(&MemoryStore::new());
+    let act = |_, _: TaskContext<App>| pending();
+    let executor = builder(&client).start(App::new(act)).await.unwrap();
+    let handle = spawn(&client, 0).await.unwrap();
+    until("it runs", || executor.metrics().running == 1).await;
+    executor.close();
+    let closed = timeout(Duration::from_secs(3600), executor.closed());
+    assert!(closed.await.is_err());
+    executor.shutdown_now();
+    executor.closed().await;
+    assert_eq!(client.counts().await.unwrap().waiting, 1);
+    drop(handle);
+}

@@ -108,7 +108,7 @@ async fn a_run_that_ignores_its_timeout_is_fenced() {
             metrics.timed_out,
             metrics.retried,
             metrics.completed,
-            metrics.refused
+            metrics.rejected
         ),
         expected
     );

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::FOREVER;
 use super::permit::{PermittedRun, RunPermit};
 use super::queue_session::QueueSession;
 use super::state::{Confirmed, InFlight, Worker};
@@ -190,6 +191,7 @@ impl Worker {
                 verdict,
                 took,
             } => self.ended(epoch, id, verdict, took),
+            Message::Close => self.stop_within(FOREVER),
             Message::Shutdown(grace) => self.shut_down(grace),
         }
     }
@@ -257,7 +259,7 @@ impl Worker {
             Holder::Uncertain => late(verdict),
             // Its last report would be refused, and would stay here, since no verdict follows it.
             Holder::Another => {
-                self.tally.refused.add(1);
+                self.tally.rejected.add(1);
                 return;
             }
         };

@@ -270,7 +270,7 @@ impl Worker {
     /// the store has accepted the verdict the first time.
     fn refused(&self, id: TaskId) {
         if !self.resent {
-            self.tally.refused.add(1);
+            self.tally.rejected.add(1);
             report::refused(&self.engine.store_name, id);
         }
         self.engine.waiters.check([id]);
