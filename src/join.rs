@@ -18,6 +18,7 @@ mod shutdown;
 mod small_value;
 mod spawn;
 mod spawn_error;
+mod spawn_future;
 mod work;
 
 pub use self::abort_handle::AbortHandle;
@@ -37,6 +38,7 @@ pub(crate) use self::run_context::{PanicHandler, RunContext};
 pub(crate) use self::shutdown::{Close, blocking_shutdown, shutdown, shutdown_now};
 pub use self::spawn::Spawn;
 pub use self::spawn_error::TrySpawnError;
+pub use self::spawn_future::spawn;
 pub use self::work::Work;
 
 #[cfg(all(test, throng_loom))]

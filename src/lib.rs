@@ -89,7 +89,7 @@ pub use crate::completion::{CompletionStream, Slot, Wrapped};
 pub use crate::compute::ComputePool;
 pub use crate::join::{
     AbortHandle, AbortOnDropHandle, Bounded, Closed, Id, JoinError, JoinHandle, Permit,
-    PollReserve, Spawn, TrySpawnError, Work, try_id,
+    PollReserve, Spawn, TrySpawnError, Work, spawn, try_id,
 };
 pub use crate::retry::Retry;
 pub use crate::serial::SerialExecutor;

@@ -24,6 +24,8 @@ mod on_pools;
 mod panicking_drops;
 #[path = "join/parts.rs"]
 mod parts;
+#[path = "join/spawn.rs"]
+mod spawn;
 #[path = "join/submit_errors.rs"]
 mod submit_errors;
 mod support;

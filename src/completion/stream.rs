@@ -19,8 +19,27 @@ use crate::task::Outcome;
 ///
 /// Jobs are submitted through a [`Submitter`] and read from the stream. Submit and read in two tasks, as in the example
 /// below: when the stream is full, `submit` waits until a completion is read. A single task that does both must never
-/// await `submit`, because it would wait for itself. It selects between [`reserve`](super::Submitter::reserve), whose
-/// example shows the loop, and [`next`](Self::next).
+/// await `submit`, because it would wait for itself. It selects between [`reserve`](super::Submitter::reserve) and
+/// [`next`](Self::next):
+///
+/// ```
+/// # use throng::CompletionStream;
+/// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (jobs, mut done) = CompletionStream::builder().max_running(2).build()?;
+/// # let mut sum = 0;
+/// let mut left = (1..=10).peekable();
+/// while left.peek().is_some() || jobs.in_flight() > 0 {
+///     tokio::select! {
+///         permit = jobs.reserve(), if left.peek().is_some() => {
+///             let n = left.next().expect("there is one");
+///             permit?.submit(n, async move { n * n })?;
+///         }
+///         Some(completed) = done.next() => sum += completed.outcome?,
+///     }
+/// }
+/// # assert_eq!(sum, 385);
+/// # Ok(()) }
+/// ```
 ///
 /// A job is a future that runs on Tokio, a closure that runs on a pool, or a [slot](super::Slot) that is completed
 /// by anything else. Each job yields exactly one [`Completed`]: its output, its panic, its cancellation, or its loss.

@@ -40,9 +40,11 @@ use crate::weak_part::{ReadPart, WeakPart};
 /// # What a job may do
 ///
 /// A job runs on the thread that submitted it or another job, or on a Tokio worker. It sees the runtime and the
-/// thread-locals of that thread. So it must not block for long, and it must not take a lock that a submitter holds
-/// while it submits. Three options lift the second rule: [`post`](Self::post),
-/// [`capture_jobs(0)`](super::Builder::capture_jobs) for locks of other submitters, and
+/// thread-locals of that thread, including its `tracing` span, which may be that of another submitter. A job that logs in its
+/// own span enters it: `submit(move |state| span.in_scope(|| ..))`.
+///
+/// A job must not block for long, and it must not take a lock that a submitter holds while it submits. Three options lift the
+/// second rule: [`post`](Self::post), [`capture_jobs(0)`](super::Builder::capture_jobs) for locks of other submitters, and
 /// [`inline(false)`](super::Builder::inline).
 ///
 /// A job that is submitted from inside a job of the same executor is queued. To wait for it there is an error,

@@ -123,7 +123,7 @@ fn a_name_has_few_series() {
     assert_eq!(series("throng_bulkhead_"), 9);
     assert_eq!(series("throng_compute_"), 9);
     assert_eq!(series("throng_serial_"), 12);
-    assert_eq!(series("throng_completion_"), 6);
+    assert_eq!(series("throng_completion_"), 9);
     drop(parts);
 }
 
