@@ -127,12 +127,62 @@ impl<App> TaskContext<App> {
     /// time in microseconds since 1970. If the clock is behind, it rises if the copy was taken while a worker had the
     /// store open, and at most five minutes before the last claim that the copy lacks. After an older copy, it rises
     /// for as long as the clients that have received the last claims are running.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore};
+    /// use std::sync::Mutex;
+    ///
+    /// use throng::durable::{Run, TaskContext, TaskError};
+    ///
+    /// # #[derive(Serialize, Deserialize)] struct SetBalance(u64);
+    /// # impl DurableTask for SetBalance { const NAME: &'static str = "balance.set"; type Output = (); }
+    /// struct Account {
+    ///     balance: u64,
+    ///     token: u64,
+    /// }
+    ///
+    /// impl Run<Mutex<Account>> for SetBalance {
+    ///     async fn run(self, cx: TaskContext<Mutex<Account>>) -> Result<(), TaskError> {
+    ///         let mut account = cx.app().lock().expect("no run panics");
+    ///         if account.token > cx.fencing_token() {
+    ///             return Err(TaskError::retry("a later run of this task has written already"));
+    ///         }
+    ///         *account = Account { balance: self.0, token: cx.fencing_token() };
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let account = std::sync::Arc::new(Mutex::new(Account { balance: 0, token: 0 }));
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// # let mut executor = builder.register::<SetBalance>().start_inline(account.clone()).await?;
+    /// # client.spawn(SetBalance(7)).await?;
+    /// # executor.run_due().await?;
+    /// # let account = account.lock().expect("no run panics");
+    /// # assert!(account.balance == 7 && account.token > 0);
+    /// # Ok(()) }
+    /// ```
     pub fn fencing_token(&self) -> u64 {
         self.epoch
     }
 
     /// Returns a text that is the same in all runs of this task, and different from that of every other task. Pass it to
     /// services that act once for each key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # async fn post(_: &str, _: (&str, String)) -> Result<(), TaskError> { Ok(()) }
+    /// async fn pay(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     // The service charges once for this key, even if the task runs again.
+    ///     post("/charges", ("Idempotency-Key", cx.idempotency_key())).await
+    /// }
+    /// # let _ = pay;
+    /// ```
     pub fn idempotency_key(&self) -> String {
         self.id.to_string()
     }
@@ -267,6 +317,26 @@ impl<App> TaskContext<App> {
     }
 
     /// Returns the reason why the run should stop, or `None` if it should continue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # fn copy_chunk(_: u32) {}
+    /// async fn copy(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     let copied = throng::spawn_blocking(move || {
+    ///         for chunk in 0..1_000 {
+    ///             if let Some(reason) = cx.stop_reason() {
+    ///                 return Err(TaskError::retry(format!("stopped: {reason:?}")));
+    ///             }
+    ///             copy_chunk(chunk);
+    ///         }
+    ///         Ok(())
+    ///     });
+    ///     copied.await?
+    /// }
+    /// # let _ = copy;
+    /// ```
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.stop.reason()
     }
@@ -276,6 +346,20 @@ impl<App> TaskContext<App> {
 impl<App> TaskContext<App> {
     /// Returns a token that is cancelled when the run should stop, for code that expects one. This needs the feature
     /// `tokio-util`. Cancelling the token does not cancel the task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # async fn download() -> Result<(), TaskError> { Ok(()) }
+    /// async fn run(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     match cx.cancellation_token().run_until_cancelled(download()).await {
+    ///         Some(downloaded) => downloaded,
+    ///         None => Err(TaskError::retry("stopped")),
+    ///     }
+    /// }
+    /// # let _ = run;
+    /// ```
     pub fn cancellation_token(&self) -> CancellationToken {
         self.stop.token.child_token()
     }

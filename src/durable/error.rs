@@ -177,6 +177,10 @@ impl DurableError {
     }
 
     /// Returns the id of the task that the error concerns, if it concerns one.
+    ///
+    /// # Examples
+    ///
+    /// See [`is_unknown`](Self::is_unknown).
     pub fn task_id(&self) -> Option<TaskId> {
         self.task
     }
@@ -187,11 +191,37 @@ impl DurableError {
     }
 
     /// Returns `true` if the task has failed for good, and is a dead letter.
+    ///
+    /// # Examples
+    ///
+    /// See [`dead_reason`](Self::dead_reason).
     pub fn is_dead(&self) -> bool {
         matches!(self.kind, Kind::Dead { .. })
     }
 
     /// Returns the reason for which the task is dead, or `None` if it is not dead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # impl Run<()> for SendMail {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { Err(TaskError::fatal("no such mailbox")) }
+    /// # }
+    /// use throng::durable::DeadReason;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// # let _executor = builder.register::<SendMail>().start(()).await?;
+    /// let error = client.spawn(SendMail { to: "a@b.c".into() }).await?.await.unwrap_err();
+    /// assert!(error.is_dead());
+    /// assert_eq!(error.dead_reason(), Some(DeadReason::Fatal));
+    /// # Ok(()) }
+    /// ```
     pub fn dead_reason(&self) -> Option<DeadReason> {
         match self.kind {
             Kind::Dead { reason, .. } => Some(reason),
@@ -200,12 +230,32 @@ impl DurableError {
     }
 
     /// Returns `true` if the task was cancelled.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient`](super::DurableClient).
     pub fn is_cancelled(&self) -> bool {
         matches!(self.kind, Kind::Cancelled)
     }
 
     /// Returns `true` if the store has no record of the task: it was never stored there, or it has ended, and
     /// its end is not kept any longer. See also [`is_rewound`](Self::is_rewound).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// use throng::durable::TaskId;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let handle = client.attach::<SendMail>(TaskId::new()); // the store has no such task
+    /// assert!(handle.await.is_err_and(|error| error.is_expired()));
+    /// # Ok(()) }
+    /// ```
     pub fn is_expired(&self) -> bool {
         matches!(self.kind, Kind::Expired | Kind::Rewound)
     }
@@ -221,6 +271,20 @@ impl DurableError {
     }
 
     /// Returns `true` if the encoded task is larger than a store accepts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let mail = SendMail { to: "a".repeat(2 << 20) }; // 2 MiB
+    /// assert!(client.spawn(mail).await.is_err_and(|error| error.is_too_large()));
+    /// # Ok(()) }
+    /// ```
     pub fn is_too_large(&self) -> bool {
         matches!(self.kind, Kind::TooLarge { .. })
     }
@@ -232,6 +296,10 @@ impl DurableError {
 
     /// Returns `true` if the stored output is not that of this type of task, the dead letter is not a task of this type, or the reported
     /// [progress](super::TaskContext::progress) is not a value of this type.
+    ///
+    /// # Examples
+    ///
+    /// See [`encoded_output`](Self::encoded_output).
     pub fn is_decode(&self) -> bool {
         matches!(
             self.kind,
@@ -242,6 +310,28 @@ impl DurableError {
     /// Returns the [encoded](super::DurableTask::decode_output) output of the task, if the task has succeeded and its output is not that of
     /// this type of task. A task of another version, or another type, may be able to decode it. Returns `None` in all other cases, and if
     /// another version of this crate has stored the output in a way that this version cannot read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableHandle, DurableTask, EncodedTask};
+    /// # use throng::durable::{MemoryStore, Run, SpawnOptions, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Square(u32);
+    /// # impl DurableTask for Square { const NAME: &'static str = "square"; type Output = u32; }
+    /// # impl Run<()> for Square {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(self.0 * self.0) }
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let _executor = DurableExecutor::builder(client.clone()).register::<Square>().start(()).await?;
+    /// let square = EncodedTask::new("square", "3");
+    /// let handle: DurableHandle<String> = client.spawn_encoded(square, SpawnOptions::new()).await?;
+    /// let error = handle.await.unwrap_err(); // the output is a number, not a text
+    /// assert!(error.is_decode());
+    /// assert_eq!(error.encoded_output(), Some(&b"9"[..]));
+    /// # Ok(()) }
+    /// ```
     pub fn encoded_output(&self) -> Option<&[u8]> {
         match &self.kind {
             Kind::Decode { output, .. } => output.as_deref(),
@@ -257,6 +347,10 @@ impl DurableError {
 
     /// Returns `true` if the store is less durable than [a client](super::DurableClient::require) or the
     /// store's builder requires.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::require`](super::DurableClient::require).
     pub fn is_not_durable(&self) -> bool {
         matches!(self.kind, Kind::NotDurable { .. })
     }
@@ -286,11 +380,26 @@ impl DurableError {
     }
 
     /// Returns `true` if a deserialised handle was used before it was [attached](super::DurableHandle::attach) to a client.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableHandle, TaskId};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let json = serde_json::to_string(&TaskId::new())?; // a handle is serialised as its id
+    /// let handle: DurableHandle<u32> = serde_json::from_str(&json)?;
+    /// assert!(handle.await.is_err_and(|error| error.is_detached()));
+    /// # Ok(()) }
+    /// ```
     pub fn is_detached(&self) -> bool {
         matches!(self.kind, Kind::Detached)
     }
 
     /// Returns `true` if the client was closed, or the system refused a thread for it.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::close`](super::DurableClient::close).
     pub fn is_closed(&self) -> bool {
         matches!(self.kind, Kind::Closed)
     }
@@ -300,6 +409,32 @@ impl DurableError {
     /// If the request was to store a task, [spawn](super::DurableClient::spawn_with) the task again with the same id,
     /// [`task_id`](Self::task_id). It is then stored exactly once. A task with a [key](super::Key) cannot be given an id. Spawn it
     /// again with the same key: it joins the task that was stored, unless that task no longer holds the key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableError, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Pay { order: u64 }
+    /// # impl DurableTask for Pay { const NAME: &'static str = "pay"; type Output = (); }
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// async fn pay(client: &DurableClient, order: u64) -> Result<(), DurableError> {
+    ///     let mut spawned = client.spawn(Pay { order }).await;
+    ///     while let Err(error) = &spawned
+    ///         && error.is_unknown()
+    ///         && let Some(id) = error.task_id()
+    ///     {
+    ///         // The task may be stored. Under the same id, it is stored once.
+    ///         spawned = client.spawn_with(Pay { order }, SpawnOptions::new().id(id)).await;
+    ///     }
+    ///     spawned.map(drop)
+    /// }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # pay(&client, 7).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn is_unknown(&self) -> bool {
         self.failure()
             .is_some_and(|failure| failure.effect == Effect::Unknown)
@@ -329,6 +464,19 @@ impl DurableError {
 
     /// Returns `true` if a setting is invalid: for instance, the address of a store, or an executor without task types. The
     /// message names the remedy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, DurableExecutor, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// // No type is registered.
+    /// let error = DurableExecutor::builder::<()>(client).start(()).await.unwrap_err();
+    /// assert!(error.is_invalid());
+    /// println!("{error}"); // the message names the remedy
+    /// # Ok(()) }
+    /// ```
     pub fn is_invalid(&self) -> bool {
         matches!(self.kind, Kind::Invalid(_))
             || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
@@ -336,6 +484,10 @@ impl DurableError {
 
     /// Returns `true` if the task was [rejected](super::Key::reject), and is not stored, because another task holds its key.
     /// [`task_id`](Self::task_id) returns the id of the task that holds the key.
+    ///
+    /// # Examples
+    ///
+    /// See [`Key::reject`](super::Key::reject).
     pub fn is_conflict(&self) -> bool {
         matches!(self.kind, Kind::Conflict)
     }
