@@ -381,7 +381,7 @@ impl DurableClient {
     /// # executor.run_due().await?;
     /// // The first attempt has failed, and the task waits for the second one.
     /// for failed in client.errors(id).await? {
-    ///     println!("attempt {} has failed {:?} ago: {}", failed.attempt, failed.age, failed.error);
+    ///     println!("attempt {} failed {:?} ago: {}", failed.attempt, failed.age, failed.error);
     /// }
     /// # let errors = client.errors(id).await?;
     /// # assert_eq!((errors.len(), errors[0].attempt, &*errors[0].error), (1, 1, "no connection"));
@@ -528,10 +528,11 @@ impl DurableClient {
     ///
     /// ```
     /// use throng::durable::{Durability, DurableClient, MemoryStore};
+    ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let client = DurableClient::open(MemoryStore::new());
     /// assert_eq!(client.durability().await?, Durability::Memory);
-    /// assert!(Durability::Memory < Durability::Synced); // a `SqliteStore` has this level
+    /// assert!(Durability::Memory < Durability::Synced); // the level of a `SqliteStore`
     /// # Ok(()) }
     /// ```
     pub async fn durability(&self) -> Result<Durability, DurableError> {

@@ -88,11 +88,19 @@ impl<App> TaskContext<App> {
     }
 
     /// Returns the value that the executor was [started](crate::durable::Builder::start) with.
+    ///
+    /// # Examples
+    ///
+    /// See [`Run`](crate::durable::Run).
     pub fn app(&self) -> &StdArc<App> {
         &self.app
     }
 
     /// Returns the client of the executor, to spawn further tasks.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableHandle`](crate::durable::DurableHandle).
     pub fn client(&self) -> &DurableClient {
         &self.client
     }
@@ -108,6 +116,10 @@ impl<App> TaskContext<App> {
     }
 
     /// Returns the attempt number, starting at 1.
+    ///
+    /// # Examples
+    ///
+    /// See [`Run`](crate::durable::Run).
     pub fn attempt(&self) -> u32 {
         self.failures.saturating_add(1)
     }
@@ -133,36 +145,36 @@ impl<App> TaskContext<App> {
     /// ```
     /// # use serde::{Deserialize, Serialize};
     /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore};
+    /// use std::collections::HashMap;
     /// use std::sync::Mutex;
     ///
-    /// use throng::durable::{Run, TaskContext, TaskError};
+    /// use throng::durable::{Run, TaskContext, TaskError, TaskId};
     ///
-    /// # #[derive(Serialize, Deserialize)] struct SetBalance(u64);
-    /// # impl DurableTask for SetBalance { const NAME: &'static str = "balance.set"; type Output = (); }
-    /// struct Account {
-    ///     balance: u64,
-    ///     token: u64,
-    /// }
+    /// # #[derive(Serialize, Deserialize)] struct Report { user: u64 }
+    /// # impl DurableTask for Report { const NAME: &'static str = "report"; type Output = (); }
+    /// /// The report of each task, and the token of the run that has written it.
+    /// type Reports = Mutex<HashMap<TaskId, (u64, String)>>;
     ///
-    /// impl Run<Mutex<Account>> for SetBalance {
-    ///     async fn run(self, cx: TaskContext<Mutex<Account>>) -> Result<(), TaskError> {
-    ///         let mut account = cx.app().lock().expect("no run panics");
-    ///         if account.token > cx.fencing_token() {
-    ///             return Err(TaskError::retry("a later run of this task has written already"));
+    /// impl Run<Reports> for Report {
+    ///     async fn run(self, cx: TaskContext<Reports>) -> Result<(), TaskError> {
+    ///         let mut reports = cx.app().lock().expect("no run panics");
+    ///         let (highest, report) = reports.entry(cx.id()).or_default();
+    ///         if *highest > cx.fencing_token() {
+    ///             return Err(TaskError::retry("a later run has already written the report"));
     ///         }
-    ///         *account = Account { balance: self.0, token: cx.fencing_token() };
+    ///         (*highest, *report) = (cx.fencing_token(), format!("user {}", self.user));
     ///         Ok(())
     ///     }
     /// }
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = DurableClient::open(MemoryStore::new());
-    /// # let account = std::sync::Arc::new(Mutex::new(Account { balance: 0, token: 0 }));
+    /// # let reports = std::sync::Arc::new(Reports::default());
     /// # let mut builder = DurableExecutor::builder(client.clone());
-    /// # let mut executor = builder.register::<SetBalance>().start_inline(account.clone()).await?;
-    /// # client.spawn(SetBalance(7)).await?;
+    /// # let mut executor = builder.register::<Report>().start_inline(reports.clone()).await?;
+    /// # let id = client.spawn(Report { user: 7 }).await?.id();
     /// # executor.run_due().await?;
-    /// # let account = account.lock().expect("no run panics");
-    /// # assert!(account.balance == 7 && account.token > 0);
+    /// # let reports = reports.lock().expect("no run panics");
+    /// # assert!(reports[&id].0 > 0 && reports[&id].1 == "user 7");
     /// # Ok(()) }
     /// ```
     pub fn fencing_token(&self) -> u64 {

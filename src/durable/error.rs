@@ -266,6 +266,30 @@ impl DurableError {
     ///
     /// To run the task again, spawn it again under its [id](Self::task_id). See also
     /// [`DurableClient::losses`](super::DurableClient::losses).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableError, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Pay { order: u64 }
+    /// # impl DurableTask for Pay { const NAME: &'static str = "pay"; type Output = (); }
+    /// use throng::durable::{SpawnOptions, TaskId};
+    ///
+    /// async fn paid(client: &DurableClient, id: TaskId, order: u64) -> Result<(), DurableError> {
+    ///     match client.attach::<Pay>(id).await {
+    ///         // The task may have run before the store lost it.
+    ///         Err(error) if error.is_rewound() => {
+    ///             client.spawn_with(Pay { order }, SpawnOptions::new().id(id)).await?.await
+    ///         }
+    ///         paid => paid,
+    ///     }
+    /// }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # assert!(paid(&client, TaskId::new(), 7).await.is_err_and(|error| error.is_expired()));
+    /// # Ok(()) }
+    /// ```
     pub fn is_rewound(&self) -> bool {
         matches!(self.kind, Kind::Rewound)
     }
@@ -371,6 +395,46 @@ impl DurableError {
     ///
     /// A run that awaits its own task gets this error at once, and the attempt counts. It has such a handle if it spawns a task
     /// with its own [key](super::Key), which it holds until it ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore};
+    /// use std::time::Duration;
+    ///
+    /// use throng::durable::{DurableHandle, Run, TaskContext, TaskError};
+    ///
+    /// # #[derive(Serialize, Deserialize)] struct Import;
+    /// # impl DurableTask for Import { const NAME: &'static str = "import"; type Output = u32; }
+    /// # impl Run<()> for Import {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(40) }
+    /// # }
+    /// # #[derive(Serialize, Deserialize)] struct Report(DurableHandle<u32>);
+    /// # impl DurableTask for Report { const NAME: &'static str = "report"; type Output = (); }
+    /// impl Run<()> for Report {
+    ///     async fn run(self, cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///         match self.0.attach(cx.client()).await {
+    ///             Ok(files) => println!("{files} files"),
+    ///             // Tries again when the other task may have ended.
+    ///             Err(error) if error.is_would_deadlock() => {
+    ///                 return Err(TaskError::snooze(Duration::from_secs(10)));
+    ///             }
+    ///             Err(error) => return Err(error.into()),
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// # let mut executor = builder.register::<Import>().register::<Report>().start_inline(()).await?;
+    /// # let delay = throng::durable::SpawnOptions::new().delay(Duration::from_secs(3600));
+    /// # let report = client.spawn(Report(client.spawn_with(Import, delay).await?)).await?;
+    /// # executor.run_due().await?;
+    /// # assert_eq!(report.status().await?, throng::durable::Status::Delayed);
+    /// # Ok(()) }
+    /// ```
     pub fn is_would_deadlock(&self) -> bool {
         matches!(self.kind, Kind::WouldDeadlock | Kind::AwaitsItself)
     }
@@ -453,6 +517,10 @@ impl DurableError {
 
     /// Returns `true` if the store can be read but not written. This includes a store that the client only observes, for example with
     /// `SqliteStore::observe`.
+    ///
+    /// # Examples
+    ///
+    /// See [`MemoryStore::observe`](super::MemoryStore::observe).
     pub fn is_read_only(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::ReadOnly | Cause::Observed))
     }
@@ -494,6 +562,22 @@ impl DurableError {
 
     /// Returns `true` if the store cannot keep tasks because of its version or configuration, or if it has no [outbox](super::Outbox) for
     /// a task in your own transaction. The message names the problem and the remedy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Ship { order: u64 }
+    /// # impl DurableTask for Ship { const NAME: &'static str = "ship"; type Output = (); }
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = DurableClient::open(MemoryStore::new()); // it has no outbox
+    /// let error = client.outbox(Ship { order: 7 }, SpawnOptions::new()).unwrap_err();
+    /// assert!(error.is_unfit());
+    /// # Ok(()) }
+    /// ```
     pub fn is_unfit(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Unfit(_)))
     }

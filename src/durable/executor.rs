@@ -196,12 +196,13 @@ impl DurableExecutor {
     /// ```
     /// # use serde::{Deserialize, Serialize};
     /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
-    /// # use std::sync::Arc;
     /// # #[derive(Serialize, Deserialize)] struct Sweep;
     /// # impl DurableTask for Sweep { const NAME: &'static str = "sweep"; type Output = (); }
     /// # impl Run<()> for Sweep {
     /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { Ok(()) }
     /// # }
+    /// use std::sync::Arc;
+    ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = DurableClient::open(MemoryStore::new());
     /// # let mut builder = DurableExecutor::builder(client);
@@ -247,6 +248,10 @@ impl DurableExecutor {
     }
 
     /// Returns the client that the executor was built with.
+    ///
+    /// # Examples
+    ///
+    /// See [`shutdown`](Self::shutdown).
     pub fn client(&self) -> &DurableClient {
         &self.client
     }

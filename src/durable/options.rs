@@ -156,6 +156,7 @@ impl SpawnOptions {
     /// let high = SpawnOptions::new().priority(Priority::High);
     /// client.spawn_with(Print("label".into()), high).await?;
     /// # executor.run_due().await?;
+    /// // A worker that starts now prints the label first.
     /// assert_eq!(*printed.lock().expect("no run panics"), ["label", "catalogue"]);
     /// # Ok(()) }
     /// ```
@@ -209,15 +210,14 @@ impl SpawnOptions {
     /// use throng::durable::{Clock, SpawnOptions, Status};
     ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let clock = Clock::manual();
-    /// # let client = DurableClient::open(MemoryStore::with_clock(&clock));
+    /// let clock = Clock::manual();
+    /// let client = DurableClient::open(MemoryStore::with_clock(&clock));
     /// # let mut executor = DurableExecutor::builder(client.clone()).register::<Report>().start_inline(()).await?;
-    /// const DAY: Duration = Duration::from_secs(24 * 3600);
-    ///
-    /// let options = SpawnOptions::new().retention(7 * DAY);
+    /// let day = Duration::from_secs(24 * 3600);
+    /// let options = SpawnOptions::new().retention(7 * day);
     /// let handle = client.spawn_with(Report { user: 7 }, options).await?;
     /// # executor.run_due().await?;
-    /// clock.advance(6 * DAY);
+    /// clock.advance(6 * day);
     /// assert_eq!(handle.status().await?, Status::Done); // its output is still kept
     /// # Ok(()) }
     /// ```

@@ -194,7 +194,7 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     ///     const NAME: &'static str = "compress";
     ///     type Output = ();
     ///
-    ///     // As JSON, a picture would be several times as large.
+    ///     // As JSON, each byte would take up to four bytes.
     ///     fn encode(&self) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
     ///         Ok(self.0.clone())
     ///     }

@@ -56,7 +56,7 @@ impl TaskError {
     /// fn check(status: u16) -> Result<(), TaskError> {
     ///     match status {
     ///         200..300 => Ok(()),
-    ///         status => Err(TaskError::retry(format!("the server has answered with {status}"))),
+    ///         status => Err(TaskError::retry(format!("the server answered with status {status}"))),
     ///     }
     /// }
     /// # assert!(check(204).is_ok() && check(503).is_err());

@@ -123,7 +123,7 @@ impl JoinError {
     /// let count = throng::SerialExecutor::new(0);
     /// let failed: Result<(), _> = count.submit(|_| panic!("on purpose")).await;
     /// assert!(failed.unwrap_err().is_panic());
-    /// // The later jobs do not run, since the first may have left a state that makes no sense.
+    /// // Later jobs do not run, because this one may have left the state half changed.
     /// assert!(count.submit(|n| *n).await.unwrap_err().is_poisoned());
     /// # }
     /// ```

@@ -102,7 +102,7 @@ impl<'a> Bulk<'a> {
     /// let resizes = TaskFilter::new(Status::Waiting).name("resize");
     /// let mut cancelled = client.admin().change_all(resizes.clone(), TaskChange::Cancel);
     /// cancelled.next().await.expect("there are tasks")?;
-    /// let stopped = cancelled.cursor().expect("there are more than one part").to_string();
+    /// let stopped = cancelled.cursor().expect("another part follows").to_string();
     ///
     /// // Later, or in another process:
     /// let after = stopped.parse()?;

@@ -136,8 +136,8 @@ impl TaskChange {
     /// let id = client.spawn(Order(7)).await?.id();
     /// # executor.run_due().await?;
     /// // The task is dead. Its first step was `price`, whose output was wrong.
-    /// let again = TaskChange::replay_from("price");
-    /// assert_eq!(client.admin().change(id, again).await?, Changed::Yes);
+    /// let change = TaskChange::replay_from("price");
+    /// assert_eq!(client.admin().change(id, change).await?, Changed::Yes);
     ///
     /// let detail = client.admin().task(id).await?.expect("it waits for a worker");
     /// assert!(detail.steps.iter().all(|step| step.full_name() != "step:price"));

@@ -76,7 +76,7 @@ impl StatsFilter {
     ///
     /// use throng::durable::StatsFilter;
     ///
-    /// // Two weeks ago, for one week.
+    /// // Selects the week that began two weeks ago.
     /// let week = Duration::from_secs(7 * 24 * 3600);
     /// let from = SystemTime::now() - 2 * week;
     /// let filter = StatsFilter::by_hour().from(from).until(from + week);

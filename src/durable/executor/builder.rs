@@ -182,7 +182,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     ///
     /// # let client = DurableClient::open(MemoryStore::new());
     /// let mut builder = DurableExecutor::builder::<()>(client);
-    /// // Tasks of another worker may start sooner if the threads of this one are blocked.
+    /// // If the runtime is stuck for 20 s, the worker stops renewing its leases.
     /// builder.stall_limit(Duration::from_secs(20));
     /// ```
     pub fn stall_limit(&mut self, stall_limit: Duration) -> &mut Self {
@@ -318,6 +318,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// struct App {
     ///     greeting: String,
     /// }
+    ///
     /// # #[derive(Serialize, Deserialize)] struct Greet { name: String }
     /// # impl DurableTask for Greet { const NAME: &'static str = "greet"; type Output = String; }
     /// impl Run<App> for Greet {
@@ -325,6 +326,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     ///         Ok(format!("{}, {}!", cx.app().greeting, self.name))
     ///     }
     /// }
+    ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let client = DurableClient::open(MemoryStore::new());
     /// let executor = DurableExecutor::builder(client.clone())
@@ -359,7 +361,7 @@ impl<App: Send + Sync + 'static> Builder<App> {
     ///
     /// # Examples
     ///
-    /// See [`InlineExecutor`](super::inline::InlineExecutor).
+    /// See [`InlineExecutor`].
     #[cfg(any(test, feature = "test-util"))]
     pub async fn start_inline(
         &self,
