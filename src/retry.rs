@@ -59,6 +59,10 @@ impl Retry {
     }
 
     /// Sets the number of attempts, including the first one: with one attempt, nothing is retried. Zero counts as one.
+    ///
+    /// # Examples
+    ///
+    /// See [`Retry`].
     #[must_use]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
@@ -66,6 +70,10 @@ impl Retry {
     }
 
     /// Sets the longest delay after the first failure.
+    ///
+    /// # Examples
+    ///
+    /// See [`Retry`].
     #[must_use]
     pub const fn base(mut self, base: Duration) -> Self {
         self.base = base;

@@ -323,6 +323,10 @@ impl Builder {
 
     /// Sets a hook that is called after each task, on its thread, even if the task has panicked. It runs before the
     /// outcome of the task is visible.
+    ///
+    /// # Examples
+    ///
+    /// See [`before_task`](Self::before_task).
     pub fn after_task(&mut self, f: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.options.after_task = Hook::new(f);
         self

@@ -95,6 +95,10 @@ impl Histogram {
     /// durations in it.
     ///
     /// Durations of more than 2^63 ns, which is 292 years, are in a bucket that ends at [`Duration::MAX`].
+    ///
+    /// # Examples
+    ///
+    /// See [`Histogram`].
     pub fn buckets(&self) -> impl DoubleEndedIterator<Item = (Duration, u64)> {
         let buckets = self.counts.iter().enumerate();
         buckets

@@ -149,6 +149,21 @@ impl<K, V, S> JoinMap<K, V, S> {
     }
 
     /// The number of tasks that are in the map: spawned, not replaced and not joined.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("index", async {});
+    /// map.spawn("query", std::future::pending());
+    /// // A newer query replaces the first, which no longer counts.
+    /// map.spawn("query", async {});
+    /// assert_eq!(map.len(), 2);
+    /// # }
+    /// ```
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
@@ -176,6 +191,22 @@ impl<K, V, S> JoinMap<K, V, S> {
     }
 
     /// Returns `true` if the map contains a task with this id.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("endless", std::future::pending::<()>());
+    /// map.abort("endless");
+    /// let (_, outcome) = map.join_next().await.expect("one task was spawned");
+    /// let id = outcome.unwrap_err().id();
+    /// // It was joined, so it is no longer in the map.
+    /// assert!(!map.contains_task(&id));
+    /// # }
+    /// ```
     pub fn contains_task(&self, id: &Id) -> bool {
         self.tasks.contains_key(id)
     }
@@ -502,6 +533,21 @@ impl<K: Hash + Eq, V: 'static, S: BuildHasher> JoinMap<K, V, S> {
     }
 
     /// Returns `true` if the map contains a task with this key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinMap;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let mut map = JoinMap::new();
+    /// map.spawn("index".to_string(), async {});
+    /// assert!(map.contains_key("index"));
+    ///
+    /// map.join_next().await;
+    /// assert!(!map.contains_key("index"));
+    /// # }
+    /// ```
     pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
         Q: Hash + Eq + ?Sized,

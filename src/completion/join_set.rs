@@ -91,6 +91,23 @@ impl<T> JoinSet<T> {
     }
 
     /// The number of tasks that were spawned and not joined.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::completion::JoinSet;
+    ///
+    /// # #[tokio::main] async fn main() {
+    /// let mut set = JoinSet::new();
+    /// set.spawn(async {});
+    /// set.spawn(std::future::pending());
+    /// assert_eq!(set.len(), 2);
+    ///
+    /// // A task counts until it is joined.
+    /// set.join_next().await;
+    /// assert_eq!(set.len(), 1);
+    /// # }
+    /// ```
     pub fn len(&self) -> usize {
         self.jobs.shared().in_flight()
     }

@@ -398,6 +398,10 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     }
 
     /// The number of jobs that have finished and were not read. Approximate while jobs are submitted and complete.
+    ///
+    /// # Examples
+    ///
+    /// See [`in_flight`](Self::in_flight).
     pub fn ready(&self) -> usize {
         self.shared().ready()
     }

@@ -233,6 +233,10 @@ impl<'a> Admin<'a> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`Admin`].
     pub async fn tasks(
         &self,
         filter: &TaskFilter,
@@ -257,6 +261,10 @@ impl<'a> Admin<'a> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskDetail`].
     pub async fn task(&self, id: TaskId) -> Result<Option<TaskDetail>, DurableError> {
         find::task(self.engine, id).await
     }
@@ -447,6 +455,10 @@ impl<'a> Admin<'a> {
 
     /// Changes all tasks that match, a part at a time: see [`Bulk`]. To leave out tasks that came after an operator looked at a page,
     /// restrict the filter to the time at which the page was [read](TaskPage::now): see [`TaskFilter::until`].
+    ///
+    /// # Examples
+    ///
+    /// See [`Bulk`].
     pub fn change_all(&self, filter: TaskFilter, change: TaskChange) -> Bulk<'a> {
         Bulk::new(self.engine, filter, change)
     }
@@ -488,6 +500,10 @@ impl<'a> Admin<'a> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`set_retention`](Self::set_retention).
     pub async fn retention(&self) -> Result<Retention, DurableError> {
         self.engine.ask(None, |store| store.retention()).await
     }

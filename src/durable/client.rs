@@ -246,6 +246,25 @@ impl DurableClient {
     /// # Cancel safety
     ///
     /// As [`spawn_all`](Self::spawn_all).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Import { user: u64 }
+    /// # impl DurableTask for Import { const NAME: &'static str = "import"; type Output = (); }
+    /// use throng::durable::{Key, SpawnOptions};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let exclusive = |user| SpawnOptions::new().key(Key::new(format!("user {user}")).reject());
+    /// let imports = [7, 8, 7].map(|user| (Import { user }, exclusive(user)));
+    /// let handles = client.spawn_all_with(imports).await?;
+    /// assert!(handles[2].was_rejected()); // the first task holds the key
+    /// assert_eq!(handles[2].id(), handles[0].id());
+    /// # Ok(()) }
+    /// ```
     pub async fn spawn_all_with<T: DurableTask>(
         &self,
         tasks: impl IntoIterator<Item = (T, SpawnOptions)>,
@@ -272,6 +291,27 @@ impl DurableClient {
 
     /// Returns a handle of a task that was spawned earlier, or by another process. It does not check that the task exists
     /// and is a `T`: awaiting the handle does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Square(u32);
+    /// # impl DurableTask for Square { const NAME: &'static str = "square"; type Output = u32; }
+    /// # impl Run<()> for Square {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(self.0 * self.0) }
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let _executor = DurableExecutor::builder(client.clone()).register::<Square>().start(()).await?;
+    /// let id = client.spawn(Square(3)).await?.id(); // store the id, for example in a database
+    ///
+    /// // In another process, or after a restart:
+    /// let handle = client.attach::<Square>(id);
+    /// assert_eq!(handle.await?, 9);
+    /// # Ok(()) }
+    /// ```
     pub fn attach<T: DurableTask>(&self, id: TaskId) -> DurableHandle<T::Output> {
         DurableHandle::new::<T>(&self.engine, id)
     }
@@ -285,6 +325,26 @@ impl DurableClient {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// use throng::durable::{Status, TaskId};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let id = client.spawn(SendMail { to: "a@b.c".into() }).await?.id();
+    /// assert_eq!(client.status(id).await?, Status::Waiting);
+    ///
+    /// client.cancel(&[id]).await?;
+    /// assert_eq!(client.status(id).await?, Status::Cancelled);
+    /// assert_eq!(client.status(TaskId::new()).await?, Status::Absent); // there is no such task
+    /// # Ok(()) }
+    /// ```
     pub async fn status(&self, id: TaskId) -> Result<Status, DurableError> {
         self.engine.status(id).await
     }
@@ -300,6 +360,33 @@ impl DurableClient {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use std::time::Duration;
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # impl Run<()> for SendMail {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> {
+    /// #         Err(TaskError::retry_after("no connection", Duration::from_secs(60)))
+    /// #     }
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut executor = DurableExecutor::builder(client.clone()).register::<SendMail>().start_inline(()).await?;
+    /// let id = client.spawn(SendMail { to: "a@b.c".into() }).await?.id();
+    /// # executor.run_due().await?;
+    /// // The first attempt has failed, and the task waits for the second one.
+    /// for failed in client.errors(id).await? {
+    ///     println!("attempt {} failed {:?} ago: {}", failed.attempt, failed.age, failed.error);
+    /// }
+    /// # let errors = client.errors(id).await?;
+    /// # assert_eq!((errors.len(), errors[0].attempt, &*errors[0].error), (1, 1, "no connection"));
+    /// # Ok(()) }
+    /// ```
     pub async fn errors(&self, id: TaskId) -> Result<Vec<AttemptError>, DurableError> {
         self.ask(Some(id), |store| store.errors(id)).await
     }
@@ -358,6 +445,10 @@ impl DurableClient {
     }
 
     /// Returns the interface to the tasks that have failed for good.
+    ///
+    /// # Examples
+    ///
+    /// See [`DeadLetters`].
     pub fn dead_letters(&self) -> DeadLetters<'_> {
         DeadLetters::new(&self.engine)
     }
@@ -371,11 +462,40 @@ impl DurableClient {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Resize(u32);
+    /// # impl DurableTask for Resize { const NAME: &'static str = "resize"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// client.spawn_all([Resize(1), Resize(2)]).await?;
+    /// let counts = client.counts().await?;
+    /// assert_eq!((counts.waiting, counts.running, counts.dead), (2, 0, 0));
+    /// assert_eq!(counts.unserved, 2); // no worker has registered the type
+    /// # Ok(()) }
+    /// ```
     pub async fn counts(&self) -> Result<Counts, DurableError> {
         self.ask(None, |store| store.counts()).await
     }
 
     /// Returns the state of the store as last seen by this process, without a request to the store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{DurableClient, Health, MemoryStore};
+    ///
+    /// let client = DurableClient::open(MemoryStore::new());
+    /// match client.health() {
+    ///     Health::Well | Health::Mute => println!("the store answers"),
+    ///     problem => println!("{problem:?}"),
+    /// }
+    /// # assert_eq!(client.health(), Health::Well);
+    /// ```
     pub fn health(&self) -> Health {
         self.engine.store.health()
     }
@@ -403,6 +523,18 @@ impl DurableClient {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{Durability, DurableClient, MemoryStore};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = DurableClient::open(MemoryStore::new());
+    /// assert_eq!(client.durability().await?, Durability::Memory);
+    /// assert!(Durability::Memory < Durability::Synced); // the level of a `SqliteStore`
+    /// # Ok(()) }
+    /// ```
     pub async fn durability(&self) -> Result<Durability, DurableError> {
         self.ask(None, |store| store.probe()).await
     }
@@ -438,6 +570,10 @@ impl DurableClient {
     }
 
     /// Returns the interface to a named queue, which can have limits and can be paused. The queue need not exist before.
+    ///
+    /// # Examples
+    ///
+    /// See [`Queue`].
     pub fn queue(&self, name: &str) -> Queue<'_> {
         Queue::new(&self.engine, name)
     }
@@ -477,6 +613,10 @@ impl DurableClient {
     }
 
     /// Returns the interface to the types of tasks, which can be paused.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskTypes`].
     pub fn types(&self) -> TaskTypes<'_> {
         TaskTypes::new(&self.engine)
     }
@@ -532,6 +672,23 @@ impl DurableClient {
     /// # Cancel safety
     ///
     /// If the future is dropped, the client may be partly closed. Another call of `close` continues.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// client.spawn(SendMail { to: "a@b.c".into() }).await?; // it stays in the store
+    /// client.close().await?;
+    ///
+    /// let refused = client.spawn(SendMail { to: "d@e.f".into() }).await;
+    /// assert!(refused.is_err_and(|error| error.is_closed()));
+    /// # Ok(()) }
+    /// ```
     pub async fn close(&self) -> Result<(), DurableError> {
         let closed = self.engine.close().await;
         closed.map_err(|failure| DurableError::store(self.store_name(), None, failure))
@@ -772,6 +929,10 @@ impl DurableClient {
 impl<T> DurableHandle<T> {
     /// Returns a handle of the same task that uses `client`. This is necessary after a handle was deserialised. A deserialised
     /// handle does not check the type of the task, only that the output can be decoded.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableHandle`].
     #[must_use = "the handle itself does not change"]
     pub fn attach(&self, client: &DurableClient) -> Self {
         self.with_engine(client.engine())

@@ -65,6 +65,10 @@ impl Clock {
 #[cfg(any(test, feature = "test-util"))]
 impl Clock {
     /// Returns a clock that stands still until it is [advanced](Self::advance).
+    ///
+    /// # Examples
+    ///
+    /// See [`Clock`].
     pub fn manual() -> Self {
         Self {
             manual: Some(StdArc::new(Manual {
@@ -82,6 +86,10 @@ impl Clock {
     /// # Panics
     ///
     /// Panics if this is the machine's clock.
+    ///
+    /// # Examples
+    ///
+    /// See [`Clock`].
     pub fn advance(&self, time: Duration) {
         self.change(|now| {
             now.wall += time;

@@ -88,11 +88,19 @@ impl<App> TaskContext<App> {
     }
 
     /// Returns the value that the executor was [started](crate::durable::Builder::start) with.
+    ///
+    /// # Examples
+    ///
+    /// See [`Run`](crate::durable::Run).
     pub fn app(&self) -> &StdArc<App> {
         &self.app
     }
 
     /// Returns the client of the executor, to spawn further tasks.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableHandle`](crate::durable::DurableHandle).
     pub fn client(&self) -> &DurableClient {
         &self.client
     }
@@ -108,6 +116,10 @@ impl<App> TaskContext<App> {
     }
 
     /// Returns the attempt number, starting at 1.
+    ///
+    /// # Examples
+    ///
+    /// See [`Run`](crate::durable::Run).
     pub fn attempt(&self) -> u32 {
         self.failures.saturating_add(1)
     }
@@ -127,12 +139,62 @@ impl<App> TaskContext<App> {
     /// time in microseconds since 1970. If the clock is behind, it rises if the copy was taken while a worker had the
     /// store open, and at most five minutes before the last claim that the copy lacks. After an older copy, it rises
     /// for as long as the clients that have received the last claims are running.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore};
+    /// use std::collections::HashMap;
+    /// use std::sync::Mutex;
+    ///
+    /// use throng::durable::{Run, TaskContext, TaskError, TaskId};
+    ///
+    /// # #[derive(Serialize, Deserialize)] struct Report { user: u64 }
+    /// # impl DurableTask for Report { const NAME: &'static str = "report"; type Output = (); }
+    /// /// The report of each task, and the token of the run that has written it.
+    /// type Reports = Mutex<HashMap<TaskId, (u64, String)>>;
+    ///
+    /// impl Run<Reports> for Report {
+    ///     async fn run(self, cx: TaskContext<Reports>) -> Result<(), TaskError> {
+    ///         let mut reports = cx.app().lock().expect("no run panics");
+    ///         let (highest, report) = reports.entry(cx.id()).or_default();
+    ///         if *highest > cx.fencing_token() {
+    ///             return Err(TaskError::retry("a later run has already written the report"));
+    ///         }
+    ///         (*highest, *report) = (cx.fencing_token(), format!("user {}", self.user));
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let reports = std::sync::Arc::new(Reports::default());
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// # let mut executor = builder.register::<Report>().start_inline(reports.clone()).await?;
+    /// # let id = client.spawn(Report { user: 7 }).await?.id();
+    /// # executor.run_due().await?;
+    /// # let reports = reports.lock().expect("no run panics");
+    /// # assert!(reports[&id].0 > 0 && reports[&id].1 == "user 7");
+    /// # Ok(()) }
+    /// ```
     pub fn fencing_token(&self) -> u64 {
         self.epoch
     }
 
     /// Returns a text that is the same in all runs of this task, and different from that of every other task. Pass it to
     /// services that act once for each key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # async fn post(_: &str, _: (&str, String)) -> Result<(), TaskError> { Ok(()) }
+    /// async fn pay(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     // The service charges once for this key, even if the task runs again.
+    ///     post("/charges", ("Idempotency-Key", cx.idempotency_key())).await
+    /// }
+    /// # let _ = pay;
+    /// ```
     pub fn idempotency_key(&self) -> String {
         self.id.to_string()
     }
@@ -267,6 +329,26 @@ impl<App> TaskContext<App> {
     }
 
     /// Returns the reason why the run should stop, or `None` if it should continue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # fn copy_chunk(_: u32) {}
+    /// async fn copy(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     let copied = throng::spawn_blocking(move || {
+    ///         for chunk in 0..1_000 {
+    ///             if let Some(reason) = cx.stop_reason() {
+    ///                 return Err(TaskError::retry(format!("stopped: {reason:?}")));
+    ///             }
+    ///             copy_chunk(chunk);
+    ///         }
+    ///         Ok(())
+    ///     });
+    ///     copied.await?
+    /// }
+    /// # let _ = copy;
+    /// ```
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.stop.reason()
     }
@@ -276,6 +358,20 @@ impl<App> TaskContext<App> {
 impl<App> TaskContext<App> {
     /// Returns a token that is cancelled when the run should stop, for code that expects one. This needs the feature
     /// `tokio-util`. Cancelling the token does not cancel the task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # async fn download() -> Result<(), TaskError> { Ok(()) }
+    /// async fn run(cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///     match cx.cancellation_token().run_until_cancelled(download()).await {
+    ///         Some(downloaded) => downloaded,
+    ///         None => Err(TaskError::retry("stopped")),
+    ///     }
+    /// }
+    /// # let _ = run;
+    /// ```
     pub fn cancellation_token(&self) -> CancellationToken {
         self.stop.token.child_token()
     }

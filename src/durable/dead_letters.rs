@@ -56,6 +56,10 @@ impl<'a> DeadLetters<'a> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`DeadLetters`].
     pub async fn list(
         &self,
         filter: DeadFilter,
@@ -202,6 +206,31 @@ impl<'a> DeadLetters<'a> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the tasks may be replayed or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # impl Run<()> for SendMail {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { Err(TaskError::fatal("no such mailbox")) }
+    /// # }
+    /// use throng::durable::{DeadFilter, Status};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut executor = DurableExecutor::builder(client.clone()).register::<SendMail>().start_inline(()).await?;
+    /// let id = client.spawn(SendMail { to: "a@b.c".into() }).await?.id();
+    /// # executor.run_due().await?;
+    /// assert_eq!(client.status(id).await?, Status::Dead); // there was no such mailbox
+    ///
+    /// // The mailbox has been created.
+    /// assert_eq!(client.dead_letters().replay(DeadFilter::ids([id])).await?, 1);
+    /// assert_eq!(client.status(id).await?, Status::Waiting);
+    /// # Ok(()) }
+    /// ```
     pub async fn replay(&self, filter: DeadFilter) -> Result<u64, DurableError> {
         let replay = |store: &'a dyn Backend| store.replay_dead_letters(filter.clone());
         self.engine.ask(None, replay).await

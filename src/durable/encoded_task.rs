@@ -28,6 +28,10 @@ pub struct EncodedTask {
 impl EncodedTask {
     /// Returns a task of the type with this [name](super::DurableTask::NAME). The bytes are what [`encode`](super::DurableTask::encode)
     /// returns, which is JSON by default. They are not checked: a worker that cannot decode them makes the task a dead letter.
+    ///
+    /// # Examples
+    ///
+    /// See [`EncodedTask`].
     pub fn new(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         Self {
             name: name.into(),
@@ -37,6 +41,10 @@ impl EncodedTask {
     }
 
     /// Sets the [version](super::DurableTask::VERSION) of the type with which the bytes are encoded. The default is 1.
+    ///
+    /// # Examples
+    ///
+    /// See [`EncodedTask`].
     #[must_use]
     pub fn version(mut self, version: u8) -> Self {
         self.version = version;

@@ -177,6 +177,10 @@ impl DurableError {
     }
 
     /// Returns the id of the task that the error concerns, if it concerns one.
+    ///
+    /// # Examples
+    ///
+    /// See [`is_unknown`](Self::is_unknown).
     pub fn task_id(&self) -> Option<TaskId> {
         self.task
     }
@@ -187,11 +191,37 @@ impl DurableError {
     }
 
     /// Returns `true` if the task has failed for good, and is a dead letter.
+    ///
+    /// # Examples
+    ///
+    /// See [`dead_reason`](Self::dead_reason).
     pub fn is_dead(&self) -> bool {
         matches!(self.kind, Kind::Dead { .. })
     }
 
     /// Returns the reason for which the task is dead, or `None` if it is not dead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # impl Run<()> for SendMail {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { Err(TaskError::fatal("no such mailbox")) }
+    /// # }
+    /// use throng::durable::DeadReason;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// # let _executor = builder.register::<SendMail>().start(()).await?;
+    /// let error = client.spawn(SendMail { to: "a@b.c".into() }).await?.await.unwrap_err();
+    /// assert!(error.is_dead());
+    /// assert_eq!(error.dead_reason(), Some(DeadReason::Fatal));
+    /// # Ok(()) }
+    /// ```
     pub fn dead_reason(&self) -> Option<DeadReason> {
         match self.kind {
             Kind::Dead { reason, .. } => Some(reason),
@@ -200,12 +230,32 @@ impl DurableError {
     }
 
     /// Returns `true` if the task was cancelled.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient`](super::DurableClient).
     pub fn is_cancelled(&self) -> bool {
         matches!(self.kind, Kind::Cancelled)
     }
 
     /// Returns `true` if the store has no record of the task: it was never stored there, or it has ended, and
     /// its end is not kept any longer. See also [`is_rewound`](Self::is_rewound).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// use throng::durable::TaskId;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let handle = client.attach::<SendMail>(TaskId::new()); // the store has no such task
+    /// assert!(handle.await.is_err_and(|error| error.is_expired()));
+    /// # Ok(()) }
+    /// ```
     pub fn is_expired(&self) -> bool {
         matches!(self.kind, Kind::Expired | Kind::Rewound)
     }
@@ -216,11 +266,49 @@ impl DurableError {
     ///
     /// To run the task again, spawn it again under its [id](Self::task_id). See also
     /// [`DurableClient::losses`](super::DurableClient::losses).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableError, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Pay { order: u64 }
+    /// # impl DurableTask for Pay { const NAME: &'static str = "pay"; type Output = (); }
+    /// use throng::durable::{SpawnOptions, TaskId};
+    ///
+    /// async fn paid(client: &DurableClient, id: TaskId, order: u64) -> Result<(), DurableError> {
+    ///     match client.attach::<Pay>(id).await {
+    ///         // The task may have run before the store lost it.
+    ///         Err(error) if error.is_rewound() => {
+    ///             client.spawn_with(Pay { order }, SpawnOptions::new().id(id)).await?.await
+    ///         }
+    ///         paid => paid,
+    ///     }
+    /// }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # assert!(paid(&client, TaskId::new(), 7).await.is_err_and(|error| error.is_expired()));
+    /// # Ok(()) }
+    /// ```
     pub fn is_rewound(&self) -> bool {
         matches!(self.kind, Kind::Rewound)
     }
 
     /// Returns `true` if the encoded task is larger than a store accepts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let mail = SendMail { to: "a".repeat(2 << 20) }; // 2 MiB
+    /// assert!(client.spawn(mail).await.is_err_and(|error| error.is_too_large()));
+    /// # Ok(()) }
+    /// ```
     pub fn is_too_large(&self) -> bool {
         matches!(self.kind, Kind::TooLarge { .. })
     }
@@ -232,6 +320,10 @@ impl DurableError {
 
     /// Returns `true` if the stored output is not that of this type of task, the dead letter is not a task of this type, or the reported
     /// [progress](super::TaskContext::progress) is not a value of this type.
+    ///
+    /// # Examples
+    ///
+    /// See [`encoded_output`](Self::encoded_output).
     pub fn is_decode(&self) -> bool {
         matches!(
             self.kind,
@@ -242,6 +334,28 @@ impl DurableError {
     /// Returns the [encoded](super::DurableTask::decode_output) output of the task, if the task has succeeded and its output is not that of
     /// this type of task. A task of another version, or another type, may be able to decode it. Returns `None` in all other cases, and if
     /// another version of this crate has stored the output in a way that this version cannot read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableHandle, DurableTask, EncodedTask};
+    /// # use throng::durable::{MemoryStore, Run, SpawnOptions, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Square(u32);
+    /// # impl DurableTask for Square { const NAME: &'static str = "square"; type Output = u32; }
+    /// # impl Run<()> for Square {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(self.0 * self.0) }
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let _executor = DurableExecutor::builder(client.clone()).register::<Square>().start(()).await?;
+    /// let square = EncodedTask::new("square", "3");
+    /// let handle: DurableHandle<String> = client.spawn_encoded(square, SpawnOptions::new()).await?;
+    /// let error = handle.await.unwrap_err(); // the output is a number, not a text
+    /// assert!(error.is_decode());
+    /// assert_eq!(error.encoded_output(), Some(&b"9"[..]));
+    /// # Ok(()) }
+    /// ```
     pub fn encoded_output(&self) -> Option<&[u8]> {
         match &self.kind {
             Kind::Decode { output, .. } => output.as_deref(),
@@ -257,6 +371,10 @@ impl DurableError {
 
     /// Returns `true` if the store is less durable than [a client](super::DurableClient::require) or the
     /// store's builder requires.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::require`](super::DurableClient::require).
     pub fn is_not_durable(&self) -> bool {
         matches!(self.kind, Kind::NotDurable { .. })
     }
@@ -277,6 +395,46 @@ impl DurableError {
     ///
     /// A run that awaits its own task gets this error at once, and the attempt counts. It has such a handle if it spawns a task
     /// with its own [key](super::Key), which it holds until it ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore};
+    /// use std::time::Duration;
+    ///
+    /// use throng::durable::{DurableHandle, Run, TaskContext, TaskError};
+    ///
+    /// # #[derive(Serialize, Deserialize)] struct Import;
+    /// # impl DurableTask for Import { const NAME: &'static str = "import"; type Output = u32; }
+    /// # impl Run<()> for Import {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(40) }
+    /// # }
+    /// # #[derive(Serialize, Deserialize)] struct Report(DurableHandle<u32>);
+    /// # impl DurableTask for Report { const NAME: &'static str = "report"; type Output = (); }
+    /// impl Run<()> for Report {
+    ///     async fn run(self, cx: TaskContext<()>) -> Result<(), TaskError> {
+    ///         match self.0.attach(cx.client()).await {
+    ///             Ok(files) => println!("{files} files"),
+    ///             // Tries again when the other task may have ended.
+    ///             Err(error) if error.is_would_deadlock() => {
+    ///                 return Err(TaskError::snooze(Duration::from_secs(10)));
+    ///             }
+    ///             Err(error) => return Err(error.into()),
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// # let mut executor = builder.register::<Import>().register::<Report>().start_inline(()).await?;
+    /// # let delay = throng::durable::SpawnOptions::new().delay(Duration::from_secs(3600));
+    /// # let report = client.spawn(Report(client.spawn_with(Import, delay).await?)).await?;
+    /// # executor.run_due().await?;
+    /// # assert_eq!(report.status().await?, throng::durable::Status::Delayed);
+    /// # Ok(()) }
+    /// ```
     pub fn is_would_deadlock(&self) -> bool {
         matches!(self.kind, Kind::WouldDeadlock | Kind::AwaitsItself)
     }
@@ -286,11 +444,26 @@ impl DurableError {
     }
 
     /// Returns `true` if a deserialised handle was used before it was [attached](super::DurableHandle::attach) to a client.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableHandle, TaskId};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let json = serde_json::to_string(&TaskId::new())?; // a handle is serialised as its id
+    /// let handle: DurableHandle<u32> = serde_json::from_str(&json)?;
+    /// assert!(handle.await.is_err_and(|error| error.is_detached()));
+    /// # Ok(()) }
+    /// ```
     pub fn is_detached(&self) -> bool {
         matches!(self.kind, Kind::Detached)
     }
 
     /// Returns `true` if the client was closed, or the system refused a thread for it.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::close`](super::DurableClient::close).
     pub fn is_closed(&self) -> bool {
         matches!(self.kind, Kind::Closed)
     }
@@ -300,6 +473,32 @@ impl DurableError {
     /// If the request was to store a task, [spawn](super::DurableClient::spawn_with) the task again with the same id,
     /// [`task_id`](Self::task_id). It is then stored exactly once. A task with a [key](super::Key) cannot be given an id. Spawn it
     /// again with the same key: it joins the task that was stored, unless that task no longer holds the key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableError, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Pay { order: u64 }
+    /// # impl DurableTask for Pay { const NAME: &'static str = "pay"; type Output = (); }
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// async fn pay(client: &DurableClient, order: u64) -> Result<(), DurableError> {
+    ///     let mut spawned = client.spawn(Pay { order }).await;
+    ///     while let Err(error) = &spawned
+    ///         && error.is_unknown()
+    ///         && let Some(id) = error.task_id()
+    ///     {
+    ///         // The task may be stored. Under the same id, it is stored once.
+    ///         spawned = client.spawn_with(Pay { order }, SpawnOptions::new().id(id)).await;
+    ///     }
+    ///     spawned.map(drop)
+    /// }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # pay(&client, 7).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn is_unknown(&self) -> bool {
         self.failure()
             .is_some_and(|failure| failure.effect == Effect::Unknown)
@@ -318,6 +517,10 @@ impl DurableError {
 
     /// Returns `true` if the store can be read but not written. This includes a store that the client only observes, for example with
     /// `SqliteStore::observe`.
+    ///
+    /// # Examples
+    ///
+    /// See [`MemoryStore::observe`](super::MemoryStore::observe).
     pub fn is_read_only(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::ReadOnly | Cause::Observed))
     }
@@ -329,6 +532,19 @@ impl DurableError {
 
     /// Returns `true` if a setting is invalid: for instance, the address of a store, or an executor without task types. The
     /// message names the remedy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, DurableExecutor, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// // No type is registered.
+    /// let error = DurableExecutor::builder::<()>(client).start(()).await.unwrap_err();
+    /// assert!(error.is_invalid());
+    /// println!("{error}"); // the message names the remedy
+    /// # Ok(()) }
+    /// ```
     pub fn is_invalid(&self) -> bool {
         matches!(self.kind, Kind::Invalid(_))
             || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
@@ -336,12 +552,32 @@ impl DurableError {
 
     /// Returns `true` if the task was [rejected](super::Key::reject), and is not stored, because another task holds its key.
     /// [`task_id`](Self::task_id) returns the id of the task that holds the key.
+    ///
+    /// # Examples
+    ///
+    /// See [`Key::reject`](super::Key::reject).
     pub fn is_conflict(&self) -> bool {
         matches!(self.kind, Kind::Conflict)
     }
 
     /// Returns `true` if the store cannot keep tasks because of its version or configuration, or if it has no [outbox](super::Outbox) for
     /// a task in your own transaction. The message names the problem and the remedy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Ship { order: u64 }
+    /// # impl DurableTask for Ship { const NAME: &'static str = "ship"; type Output = (); }
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = DurableClient::open(MemoryStore::new()); // it has no outbox
+    /// let error = client.outbox(Ship { order: 7 }, SpawnOptions::new()).unwrap_err();
+    /// assert!(error.is_unfit());
+    /// # Ok(()) }
+    /// ```
     pub fn is_unfit(&self) -> bool {
         self.is_failure(|cause| matches!(cause, Cause::Unfit(_)))
     }

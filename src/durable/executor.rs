@@ -242,6 +242,30 @@ impl DurableExecutor {
     /// # Cancel safety
     ///
     /// The future can be dropped, and the method called again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Sweep;
+    /// # impl DurableTask for Sweep { const NAME: &'static str = "sweep"; type Output = (); }
+    /// # impl Run<()> for Sweep {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { Ok(()) }
+    /// # }
+    /// use std::sync::Arc;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut builder = DurableExecutor::builder(client);
+    /// let executor = Arc::new(builder.register::<Sweep>().start(()).await?);
+    /// let watched = Arc::clone(&executor);
+    /// let ended = tokio::spawn(async move { watched.closed().await });
+    ///
+    /// executor.shutdown(std::time::Duration::ZERO).await;
+    /// ended.await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn closed(&self) {
         let mut ended = self.ended.clone();
         // An error means that the engine was dropped, and the worker with it.
@@ -249,11 +273,37 @@ impl DurableExecutor {
     }
 
     /// Returns the numbers of this executor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Sweep;
+    /// # impl DurableTask for Sweep { const NAME: &'static str = "sweep"; type Output = (); }
+    /// # impl Run<()> for Sweep {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { Ok(()) }
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// let executor = builder.register::<Sweep>().max_running(16).start(()).await?;
+    /// client.spawn(Sweep).await?.await?;
+    /// executor.shutdown(std::time::Duration::ZERO).await;
+    ///
+    /// let metrics = executor.metrics();
+    /// assert_eq!((metrics.max_running, metrics.completed, metrics.retried), (16, 1, 0));
+    /// # Ok(()) }
+    /// ```
     pub fn metrics(&self) -> Metrics {
         self.tally.read()
     }
 
     /// Returns the client that the executor was built with.
+    ///
+    /// # Examples
+    ///
+    /// See [`shutdown`](Self::shutdown).
     pub fn client(&self) -> &DurableClient {
         &self.client
     }

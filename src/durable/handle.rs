@@ -179,18 +179,30 @@ impl<T> DurableHandle<T> {
     ///
     /// A clone returns the same. An attached or deserialised handle returns `false`, and so does the handle of a spawn whose
     /// [id](super::SpawnOptions::id) already existed.
+    ///
+    /// # Examples
+    ///
+    /// See [`Key`](super::Key).
     pub fn was_joined(&self) -> bool {
         self.conflict == Some(Conflict::Join)
     }
 
     /// Returns `true` if the spawn that returned this handle stored no task, but [replaced](super::Key::replace) the payload of this
     /// one. Clones and other handles are as with [`was_joined`](Self::was_joined).
+    ///
+    /// # Examples
+    ///
+    /// See [`Key::replace`](super::Key::replace).
     pub fn has_replaced(&self) -> bool {
         self.conflict == Some(Conflict::Replace)
     }
 
     /// Returns `true` if one of several spawned tasks was [rejected](super::Key::reject): this is the task that held its key. See
     /// [`spawn_all_with`](super::DurableClient::spawn_all_with).
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::spawn_all_with`](super::DurableClient::spawn_all_with).
     pub fn was_rejected(&self) -> bool {
         self.conflict == Some(Conflict::Reject)
     }
@@ -209,6 +221,10 @@ impl<T> DurableHandle<T> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient`](super::DurableClient).
     pub async fn status(&self) -> Result<Status, DurableError> {
         self.engine()?.status(self.id).await
     }
@@ -223,6 +239,30 @@ impl<T> DurableHandle<T> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use std::time::Duration;
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # impl Run<()> for SendMail {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> {
+    /// #         Err(TaskError::retry_after("no connection", Duration::from_secs(60)))
+    /// #     }
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut executor = DurableExecutor::builder(client.clone()).register::<SendMail>().start_inline(()).await?;
+    /// let handle = client.spawn(SendMail { to: "a@b.c".into() }).await?;
+    /// # executor.run_due().await?;
+    /// // The first attempt has failed, and the task waits for the second one.
+    /// let errors = handle.errors().await?;
+    /// assert_eq!(errors[0].error, "no connection");
+    /// # Ok(()) }
+    /// ```
     pub async fn errors(&self) -> Result<Vec<AttemptError>, DurableError> {
         let (engine, id) = (self.engine()?, self.id);
         engine.ask(Some(id), |store| store.errors(id)).await
@@ -279,6 +319,22 @@ impl<T> DurableHandle<T> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the task may be cancelled or not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let handle = client.spawn(SendMail { to: "a@b.c".into() }).await?;
+    /// assert!(handle.cancel().await?);
+    /// assert!(!handle.cancel().await?); // it has already ended
+    /// assert!(handle.await.is_err_and(|error| error.is_cancelled()));
+    /// # Ok(()) }
+    /// ```
     pub async fn cancel(&self) -> Result<bool, DurableError> {
         let (engine, id) = (self.engine()?, self.id);
         engine.cancel(id).await

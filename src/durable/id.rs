@@ -27,6 +27,10 @@ pub struct TaskId([u8; 16]);
 
 impl TaskId {
     /// Returns a new id, which no other task has.
+    ///
+    /// # Examples
+    ///
+    /// See [`SpawnOptions::id`](super::SpawnOptions::id).
     #[allow(
         clippy::new_without_default,
         reason = "two ids by default are not equal"
@@ -36,6 +40,10 @@ impl TaskId {
     }
 
     /// Returns the id of `bytes` in the namespace `name`: the start of a SHA-256 hash of both, as a UUID of version 8.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskId`].
     pub fn derive(name: &str, bytes: &[u8]) -> Self {
         let mut hash = Sha256::new();
         // The length keeps ("ab", "c") and ("a", "bc") apart.

@@ -31,6 +31,15 @@ pub enum Status {
 
 impl Status {
     /// Returns `true` if the task has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::Status;
+    ///
+    /// assert!(Status::Done.is_final() && !Status::Delayed.is_final());
+    /// assert!(Status::Dead.is_final()); // although a dead letter can be replayed
+    /// ```
     pub fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
@@ -91,11 +100,19 @@ pub struct DeadFilter {
 
 impl DeadFilter {
     /// Selects all dead letters.
+    ///
+    /// # Examples
+    ///
+    /// See [`DeadLetters`](super::DeadLetters).
     pub fn all() -> Self {
         Self::default()
     }
 
     /// Selects the dead letters of tasks with this [name](super::DurableTask::NAME).
+    ///
+    /// # Examples
+    ///
+    /// See [`DeadLetters`](super::DeadLetters).
     pub fn name(name: impl Into<String>) -> Self {
         Self {
             name: Some(name.into()),
@@ -104,6 +121,10 @@ impl DeadFilter {
     }
 
     /// Selects the dead letters with these ids.
+    ///
+    /// # Examples
+    ///
+    /// See [`DeadLetters::replay`](super::DeadLetters::replay).
     pub fn ids(ids: impl IntoIterator<Item = TaskId>) -> Self {
         Self {
             name: None,

@@ -139,6 +139,10 @@ pub struct KeyConflict {
 
 impl Key {
     /// Returns a key with this text, which may have any length and any characters. A task holds it until it ends.
+    ///
+    /// # Examples
+    ///
+    /// See [`Key`].
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -156,6 +160,33 @@ impl Key {
     ///
     /// Use it for all spawns with this key. Otherwise, a spawn may join a task that was spawned without it, and that task may have
     /// started or even ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Index { document: u64 }
+    /// # impl DurableTask for Index { const NAME: &'static str = "index"; type Output = (); }
+    /// # impl Run<()> for Index {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { Ok(()) }
+    /// # }
+    /// use throng::durable::{Key, SpawnOptions};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut executor = DurableExecutor::builder(client.clone()).register::<Index>().start_inline(()).await?;
+    /// let changed = || SpawnOptions::new().key(Key::new("document 7").until_started());
+    /// client.spawn_with(Index { document: 7 }, changed()).await?;
+    /// let same = client.spawn_with(Index { document: 7 }, changed()).await?;
+    /// assert!(same.was_joined());
+    /// # executor.run_due().await?;
+    ///
+    /// // The task has started, so it may have missed this change.
+    /// let next = client.spawn_with(Index { document: 7 }, changed()).await?;
+    /// assert!(!next.was_joined());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn until_started(mut self) -> Self {
         self.is_until_started = true;
@@ -193,6 +224,10 @@ impl Key {
     /// the time again. If spawns never pause for so long, the task never starts, unless [`at_latest`](Self::at_latest) is set.
     ///
     /// It cannot be combined with [`SpawnOptions::delay`](super::SpawnOptions::delay) or [`reject`](Self::reject).
+    ///
+    /// # Examples
+    ///
+    /// See [`Key`].
     #[must_use]
     pub fn debounce(mut self, time: Duration) -> Self {
         self.debounce = Some(time);
@@ -200,6 +235,10 @@ impl Key {
     }
 
     /// Limits a [`debounce`](Self::debounce): the task is due no later than this time after it was stored. It needs a `debounce`.
+    ///
+    /// # Examples
+    ///
+    /// See [`Key`].
     #[must_use]
     pub fn at_latest(mut self, time: Duration) -> Self {
         self.latest = Some(time);
@@ -248,6 +287,30 @@ impl Key {
     ///
     /// In Redis, it takes about 40 ns for each task that waits behind it to replace the payload of a task that is no longer delayed.
     /// With 100,000 of them, a replacement takes 4 ms, in which the server does nothing else.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Index { revision: u32 }
+    /// # impl DurableTask for Index { const NAME: &'static str = "index"; type Output = u32; }
+    /// # impl Run<()> for Index {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<u32, TaskError> { Ok(self.revision) }
+    /// # }
+    /// use throng::durable::{Key, SpawnOptions};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let latest = || SpawnOptions::new().key(Key::new("document 7").replace());
+    /// client.spawn_with(Index { revision: 1 }, latest()).await?;
+    /// let handle = client.spawn_with(Index { revision: 2 }, latest()).await?;
+    /// assert!(handle.has_replaced());
+    /// # let _executor = DurableExecutor::builder(client.clone()).register::<Index>().start(()).await?;
+    ///
+    /// assert_eq!(handle.await?, 2); // the task runs once, with the second payload
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn replace(mut self) -> Self {
         self.replaces = true;

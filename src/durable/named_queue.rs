@@ -58,6 +58,10 @@ impl<'a> Queue<'a> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the limits may or may not be set.
+    ///
+    /// # Examples
+    ///
+    /// See [`Queue`].
     pub async fn set(&self, settings: QueueSettings) -> Result<bool, DurableError> {
         let checked = settings.check();
         checked.map_err(|reason| DurableError::invalid(&self.engine.store_name, reason))?;
@@ -77,6 +81,10 @@ impl<'a> Queue<'a> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the queue may or may not be paused.
+    ///
+    /// # Examples
+    ///
+    /// See [`Queue`].
     pub async fn pause(&self) -> Result<(), DurableError> {
         self.change(QueueChange::Paused(true)).await.map(drop)
     }
@@ -91,6 +99,10 @@ impl<'a> Queue<'a> {
     /// # Cancel safety
     ///
     /// If the future is dropped, the queue may or may not be resumed.
+    ///
+    /// # Examples
+    ///
+    /// See [`Queue`].
     pub async fn resume(&self) -> Result<(), DurableError> {
         self.change(QueueChange::Paused(false)).await.map(drop)
     }
@@ -105,6 +117,10 @@ impl<'a> Queue<'a> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`Queue`].
     pub async fn info(&self) -> Result<QueueInfo, DurableError> {
         let name = self.name()?;
         let info = |store: &'a dyn Backend| store.queue(name.clone());

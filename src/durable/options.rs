@@ -36,12 +36,37 @@ pub struct SpawnOptions {
 impl SpawnOptions {
     /// Returns the defaults: a new id, the queue, the priority, the retention, the retries and the timeout of the task's type, no
     /// delay, and three crashes.
+    ///
+    /// # Examples
+    ///
+    /// See [`SpawnOptions`].
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the task's id. If the store already has a task with this id, or still keeps its end, nothing is stored, and the
     /// handle awaits that task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// use throng::durable::{SpawnOptions, TaskId};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let id = TaskId::new();
+    /// for _ in 0..2 {
+    ///     let mail = SendMail { to: "a@b.c".into() };
+    ///     let handle = client.spawn_with(mail, SpawnOptions::new().id(id)).await?;
+    ///     assert_eq!(handle.id(), id);
+    /// }
+    /// assert_eq!(client.counts().await?.waiting, 1); // it is stored once
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn id(mut self, id: TaskId) -> Self {
         self.id = Some(id);
@@ -53,6 +78,23 @@ impl SpawnOptions {
     ///
     /// If the store has several partitions, an [`id`](Self::id) that you set must be in the partition of the queue.
     /// [`DurableClient::derive_id`](super::DurableClient::derive_id) returns such an id.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct SendMail { to: String }
+    /// # impl DurableTask for SendMail { const NAME: &'static str = "mail.send"; type Output = (); }
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let options = SpawnOptions::new().queue("mail"); // the queue need not exist before
+    /// client.spawn_with(SendMail { to: "a@b.c".into() }, options).await?;
+    /// assert_eq!(client.queue("mail").info().await?.waiting, 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
@@ -87,6 +129,37 @@ impl SpawnOptions {
 
     /// Sets how urgent the task is, compared with the other tasks of its queue. The default is
     /// [`PRIORITY`](super::DurableTask::PRIORITY).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use std::sync::{Arc, Mutex};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Print(String);
+    /// # impl DurableTask for Print { const NAME: &'static str = "print"; type Output = (); }
+    /// # impl Run<Mutex<Vec<String>>> for Print {
+    /// #     async fn run(self, cx: TaskContext<Mutex<Vec<String>>>) -> Result<(), TaskError> {
+    /// #         cx.app().lock().expect("no run panics").push(self.0);
+    /// #         Ok(())
+    /// #     }
+    /// # }
+    /// use throng::durable::{Priority, SpawnOptions};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let printed = Arc::new(Mutex::new(Vec::new()));
+    /// # let mut builder = DurableExecutor::builder(client.clone());
+    /// # let mut executor = builder.register::<Print>().start_inline(printed.clone()).await?;
+    /// let low = SpawnOptions::new().priority(Priority::Low);
+    /// client.spawn_with(Print("catalogue".into()), low).await?;
+    /// let high = SpawnOptions::new().priority(Priority::High);
+    /// client.spawn_with(Print("label".into()), high).await?;
+    /// # executor.run_due().await?;
+    /// // A worker that starts now prints the label first.
+    /// assert_eq!(*printed.lock().expect("no run panics"), ["label", "catalogue"]);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
@@ -95,6 +168,10 @@ impl SpawnOptions {
 
     /// Gives the task a [key](Key): while another task holds it, this task is not stored, and the handle awaits the other task. There
     /// is no key by default. A task cannot have both a key and an [`id`](Self::id).
+    ///
+    /// # Examples
+    ///
+    /// See [`Key`].
     #[must_use]
     pub fn key(mut self, key: Key) -> Self {
         self.key = Some(key);
@@ -103,6 +180,10 @@ impl SpawnOptions {
 
     /// Sets the time before which the task does not run. The default is zero. It cannot be combined with
     /// [`Key::debounce`], which delays the task.
+    ///
+    /// # Examples
+    ///
+    /// See [`SpawnOptions`].
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -113,6 +194,33 @@ impl SpawnOptions {
     /// [`RETENTION`](super::DurableTask::RETENTION). If it is zero, the end is not kept, and the task cannot be awaited.
     /// Otherwise, the end is kept for longer while no executor runs on the store. With [`Key::throttle`], it is kept for at least
     /// the window. It is kept for a shorter time if the store has more ends than its [maximum](super::Retention::kept_most).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Report { user: u64 }
+    /// # impl DurableTask for Report { const NAME: &'static str = "report"; type Output = (); }
+    /// # impl Run<()> for Report {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { Ok(()) }
+    /// # }
+    /// use std::time::Duration;
+    ///
+    /// use throng::durable::{Clock, SpawnOptions, Status};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let clock = Clock::manual();
+    /// let client = DurableClient::open(MemoryStore::with_clock(&clock));
+    /// # let mut executor = DurableExecutor::builder(client.clone()).register::<Report>().start_inline(()).await?;
+    /// let day = Duration::from_secs(24 * 3600);
+    /// let options = SpawnOptions::new().retention(7 * day);
+    /// let handle = client.spawn_with(Report { user: 7 }, options).await?;
+    /// # executor.run_due().await?;
+    /// clock.advance(6 * day);
+    /// assert_eq!(handle.status().await?, Status::Done); // its output is still kept
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);
@@ -122,6 +230,16 @@ impl SpawnOptions {
     /// Sets how many workers may die with the task before it becomes a dead letter: the last of them makes it
     /// one. Three by default. With 1, this takes a second death if the store cannot know whether the first
     /// worker ran the task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::SpawnOptions;
+    ///
+    /// // If a worker dies while it runs the task, the task becomes a dead letter.
+    /// let options = SpawnOptions::new().max_crashes(1);
+    /// # drop(options);
+    /// ```
     #[must_use]
     pub fn max_crashes(mut self, max_crashes: u32) -> Self {
         self.max_crashes = Some(max_crashes);

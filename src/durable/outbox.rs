@@ -103,17 +103,29 @@ impl<T> OutboxRow<T> {
     }
 
     /// Returns the first parameter of the statement that inserts the row: the bytes of the id.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::outbox`](super::DurableClient::outbox).
     pub fn id_bytes(&self) -> &[u8] {
         &self.id_bytes
     }
 
     /// Returns the second parameter of the statement that inserts the row: the task in an encoded form.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::outbox`](super::DurableClient::outbox).
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
     /// Returns the statement that inserts the row into the outbox of the client's store. It is [`Outbox::INSERT_SQLITE`], or
     /// [`Outbox::INSERT_POSTGRES`] with the schema of the store.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::outbox`](super::DurableClient::outbox).
     pub fn insert(&self) -> &str {
         &self.insert
     }

@@ -93,6 +93,10 @@ impl DurableClient {
     /// [`cancel`](DurableHandle::cancel) concern the other task, and the other methods this one, which has ended. If the key
     /// [rejects](super::Key::reject) new tasks, the handle resolves with an error that [`is_conflict`](DurableError::is_conflict), and
     /// the task counts as [cancelled](super::Status::Cancelled).
+    ///
+    /// # Examples
+    ///
+    /// See [`outbox`](Self::outbox).
     pub fn committed<T: DurableTask>(&self, row: OutboxRow<T>) -> DurableHandle<T::Output> {
         self.engine().outbox.committed();
         self.attach::<T>(row.id())
@@ -156,6 +160,33 @@ impl DurableClient {
     /// # Cancel safety
     ///
     /// As [`spawn_in`](Self::spawn_in).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask};
+    /// # #[derive(Serialize, Deserialize)] struct Ship { order: u64 }
+    /// # impl DurableTask for Ship { const NAME: &'static str = "ship"; type Output = (); }
+    /// # #[cfg(feature = "rusqlite")]
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use throng::durable::{Outbox, SpawnOptions, SqliteStore};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("app.db");
+    /// let client = DurableClient::open(SqliteStore::open(&path).await?);
+    /// let mut db = rusqlite::Connection::open(&path)?;
+    /// db.execute_batch(Outbox::CREATE)?;
+    ///
+    /// let tx = db.transaction()?;
+    /// let options = SpawnOptions::new().queue("parcels");
+    /// let row = client.spawn_in_with(&tx, Ship { order: 7 }, options)?;
+    /// tx.commit()?;
+    /// let handle = client.committed(row);
+    /// # drop(handle);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "rusqlite"))] fn main() {}
+    /// ```
     pub fn spawn_in_with<'a, C: OutboxConnection, T: DurableTask>(
         &self,
         connection: &'a C,

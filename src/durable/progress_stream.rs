@@ -76,6 +76,10 @@ impl<P: DeserializeOwned> ProgressStream<P> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableHandle::progress`](super::DurableHandle::progress).
     pub async fn next(&mut self) -> Option<Result<P, DurableError>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

@@ -123,6 +123,10 @@ impl OutboxRelay {
     /// # Cancel safety
     ///
     /// If the future is dropped, the relay is not open.
+    ///
+    /// # Examples
+    ///
+    /// See [`OutboxRelay`].
     #[cfg(feature = "postgres")]
     pub async fn postgres(client: &DurableClient, url: &str) -> Result<Self, DurableError> {
         let names = (PostgresOutbox::name(url), Outbox::INSERT_POSTGRES);
@@ -194,6 +198,10 @@ impl OutboxRelay {
     ///   task will hold the key. Give the task an [id](SpawnOptions::id) that you [derive](DurableClient::derive_id) instead, or spawn it
     ///   after the commit.
     /// - The task is too large or cannot be encoded, or other options are invalid: as with [`spawn`](DurableClient::spawn).
+    ///
+    /// # Examples
+    ///
+    /// See [`sqlite`](Self::sqlite).
     pub fn outbox<T: DurableTask>(
         &self,
         task: T,
@@ -222,6 +230,10 @@ impl OutboxRelay {
     /// # Cancel safety
     ///
     /// As [`DurableClient::spawn_in`].
+    ///
+    /// # Examples
+    ///
+    /// See [`OutboxRelay`].
     pub fn spawn_in<'a, C: OutboxConnection, T: DurableTask>(
         &self,
         connection: &'a C,
@@ -239,6 +251,34 @@ impl OutboxRelay {
     /// # Cancel safety
     ///
     /// As [`DurableClient::spawn_in`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Ship { order: u64 }
+    /// # impl DurableTask for Ship { const NAME: &'static str = "ship"; type Output = (); }
+    /// # #[cfg(feature = "rusqlite")]
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use throng::durable::{Outbox, OutboxRelay, SpawnOptions};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("app.db");
+    /// # let client = DurableClient::open(MemoryStore::new()); // RedisStore::open("redis://localhost").await?
+    /// let mut db = rusqlite::Connection::open(&path)?;
+    /// db.execute_batch(Outbox::CREATE)?;
+    /// let relay = OutboxRelay::sqlite(&client, &path).await?;
+    ///
+    /// let tx = db.transaction()?;
+    /// let options = SpawnOptions::new().queue("parcels");
+    /// let row = relay.spawn_in_with(&tx, Ship { order: 7 }, options)?;
+    /// tx.commit()?;
+    /// let handle = relay.committed(row).await?;
+    /// # drop(handle);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "rusqlite"))] fn main() {}
+    /// ```
     pub fn spawn_in_with<'a, C: OutboxConnection, T: DurableTask>(
         &self,
         connection: &'a C,
@@ -265,6 +305,10 @@ impl OutboxRelay {
     /// # Cancel safety
     ///
     /// If the future is dropped, the task is moved nevertheless.
+    ///
+    /// # Examples
+    ///
+    /// See [`OutboxRelay`].
     pub async fn committed<T: DurableTask>(
         &self,
         row: OutboxRow<T>,
@@ -284,6 +328,10 @@ impl OutboxRelay {
     /// # Cancel safety
     ///
     /// If the future is dropped, the relay is closed in the background.
+    ///
+    /// # Examples
+    ///
+    /// See [`sqlite`](Self::sqlite).
     pub async fn close(self) {
         drop(self.stop);
         self.ended.await.ok();

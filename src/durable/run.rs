@@ -52,6 +52,10 @@ pub trait Run<App>: DurableTask {
     ///
     /// The future is dropped at an await point when the grace period of a [shutdown](super::DurableExecutor::shutdown) is
     /// over. The task then runs again from its beginning.
+    ///
+    /// # Examples
+    ///
+    /// See [`Run`].
     fn run(
         self,
         cx: TaskContext<App>,

@@ -151,6 +151,10 @@ impl DurableClient {
     }
 
     /// Returns the interface that lists, pauses, fires and removes the schedules of the store.
+    ///
+    /// # Examples
+    ///
+    /// See [`Schedules`].
     pub fn schedules(&self) -> Schedules<'_> {
         Schedules { client: self }
     }

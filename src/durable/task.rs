@@ -178,6 +178,34 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// # Errors
     ///
     /// The task cannot be encoded. Then spawning it fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// use serde::{Deserialize, Serialize};
+    /// use throng::durable::DurableTask;
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Compress(Vec<u8>);
+    ///
+    /// impl DurableTask for Compress {
+    ///     const NAME: &'static str = "compress";
+    ///     type Output = ();
+    ///
+    ///     // As JSON, each byte would take up to four bytes.
+    ///     fn encode(&self) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+    ///         Ok(self.0.clone())
+    ///     }
+    ///
+    ///     fn decode(bytes: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
+    ///         Ok(Self(bytes.to_vec()))
+    ///     }
+    /// }
+    /// # let bytes = Compress(vec![7; 3]).encode().unwrap();
+    /// # assert_eq!(Compress::decode(&bytes).unwrap().0, [7; 3]);
+    /// ```
     fn encode(&self) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
         Ok(serde_json::to_vec(self)?)
     }
@@ -188,6 +216,10 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     ///
     /// The task cannot be decoded. It then becomes a dead letter ([`Unreadable`](super::DeadReason::Unreadable)), which can be
     /// replayed once a program can decode it. A panic has the same effect.
+    ///
+    /// # Examples
+    ///
+    /// See [`encode`](Self::encode).
     fn decode(bytes: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
         Ok(serde_json::from_slice(bytes)?)
     }
@@ -198,6 +230,10 @@ pub trait DurableTask: Serialize + DeserializeOwned + Send + 'static {
     /// # Errors
     ///
     /// As [`decode`](Self::decode).
+    ///
+    /// # Examples
+    ///
+    /// See [changing a type](Self#changing-a-type).
     fn migrate(version: u8, bytes: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let _ = version;
         Self::decode(bytes)

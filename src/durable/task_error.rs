@@ -47,23 +47,49 @@ pub(crate) enum Next {
 impl TaskError {
     /// The run has failed. The task is tried again after the delay of its
     /// [`Retry`](crate::durable::DurableTask::RETRY).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::TaskError;
+    ///
+    /// fn check(status: u16) -> Result<(), TaskError> {
+    ///     match status {
+    ///         200..300 => Ok(()),
+    ///         status => Err(TaskError::retry(format!("the server answered with status {status}"))),
+    ///     }
+    /// }
+    /// # assert!(check(204).is_ok() && check(503).is_err());
+    /// ```
     pub fn retry(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Next::Retry, Some(error.into()))
     }
 
     /// The run has failed. The task is tried again after `wait`, if an attempt is left and would begin within the
     /// [total time](crate::Retry::max_elapsed).
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskError`].
     pub fn retry_after(error: impl Into<Box<dyn Error + Send + Sync>>, wait: Duration) -> Self {
         Self::new(Next::RetryAfter(wait), Some(error.into()))
     }
 
     /// The task has failed for good, and becomes a dead letter.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskError`].
     pub fn fatal(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(Next::Fatal, Some(error.into()))
     }
 
     /// The task cannot be done now, and runs again after `wait`. No attempt is counted, and the
     /// [total time](crate::Retry::max_elapsed) does not limit `wait`.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskError`].
     pub fn snooze(wait: Duration) -> Self {
         Self::new(Next::Snooze(wait), None)
     }
@@ -97,6 +123,18 @@ impl TaskError {
     }
 
     /// Returns the underlying error. A [snooze](Self::snooze) has none, nor has the error of a run that [waits](super::TaskContext::sleep).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use throng::durable::TaskError;
+    ///
+    /// let error = TaskError::from("7x".parse::<u32>().unwrap_err());
+    /// assert!(error.source().is_some_and(|source| source.is::<std::num::ParseIntError>()));
+    /// assert!(TaskError::snooze(Duration::from_secs(60)).source().is_none());
+    /// ```
     pub fn source(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.source.as_deref()
     }

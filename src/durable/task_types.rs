@@ -52,6 +52,10 @@ impl<'a> TaskTypes<'a> {
     ///
     /// If the future is dropped, the type may be paused or not; in Redis, it may be paused in only some of the partitions. Call
     /// this again to complete the change.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskTypes`].
     pub async fn pause(&self, name: &str) -> Result<(), DurableError> {
         self.set_paused(name, true).await
     }
@@ -66,6 +70,10 @@ impl<'a> TaskTypes<'a> {
     /// # Cancel safety
     ///
     /// As [`pause`](Self::pause).
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskTypes`].
     pub async fn resume(&self, name: &str) -> Result<(), DurableError> {
         self.set_paused(name, false).await
     }
@@ -79,6 +87,10 @@ impl<'a> TaskTypes<'a> {
     /// # Cancel safety
     ///
     /// Nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskTypes`].
     pub async fn paused(&self) -> Result<Vec<String>, DurableError> {
         let paused = |store: &'a dyn Backend| store.paused_types();
         self.engine.ask(None, paused).await

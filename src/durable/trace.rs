@@ -36,6 +36,10 @@ pub struct TraceContext {
 
 impl TraceContext {
     /// Returns `true` if the caller has recorded the trace.
+    ///
+    /// # Examples
+    ///
+    /// See [`TraceContext`].
     pub fn is_sampled(&self) -> bool {
         self.flags & 1 == 1
     }
@@ -85,6 +89,10 @@ pub trait Propagate: Send + Sync + 'static {
     /// Returns the trace context of the calling thread, to be stored with a task, or `None` if the runs of the task need not know it.
     /// This is called once for each spawn, within the span `durable.spawn`. The context takes 27 bytes of each stored task. A task that is
     /// almost as large as a store accepts, which is 1 MiB, is stored without it.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::propagating`](super::DurableClient::propagating).
     fn current(&self) -> Option<TraceContext>;
 
     /// Describes the span of a spawn before its tasks are stored. By default, this does nothing.
@@ -93,6 +101,10 @@ pub trait Propagate: Send + Sync + 'static {
     }
 
     /// Prepares the span of a run before it is entered.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableClient::propagating`](super::DurableClient::propagating).
     fn begin(&self, run: &BeginningRun<'_>);
 }
 

@@ -58,6 +58,10 @@ impl AbortHandle {
     }
 
     /// Returns `true` if the task has ended, whether with an output or with an error.
+    ///
+    /// # Examples
+    ///
+    /// See [`AbortHandle`].
     pub fn is_finished(&self) -> bool {
         self.task.as_ref().is_none_or(Abort::is_complete)
     }

@@ -70,6 +70,10 @@ impl JoinError {
     }
 
     /// Returns `true` if the task panicked.
+    ///
+    /// # Examples
+    ///
+    /// See [`JoinError`].
     pub fn is_panic(&self) -> bool {
         matches!(self.fault.kind(), FaultKind::Panicked(_))
     }
@@ -95,12 +99,34 @@ impl JoinError {
     }
 
     /// Returns `true` if the task was submitted after its executor had been closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() {
+    /// let pool = throng::ComputePool::new();
+    /// pool.close();
+    /// assert!(pool.spawn(|| 7).await.unwrap_err().is_closed());
+    /// # }
+    /// ```
     pub fn is_closed(&self) -> bool {
         matches!(self.fault.kind(), FaultKind::Closed)
     }
 
     /// Returns `true` if the task did not run because a job before it panicked and left the state of its
     /// [`SerialExecutor`](crate::SerialExecutor) poisoned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() {
+    /// let count = throng::SerialExecutor::new(0);
+    /// let failed: Result<(), _> = count.submit(|_| panic!("on purpose")).await;
+    /// assert!(failed.unwrap_err().is_panic());
+    /// // Later jobs do not run, because this one may have left the state half changed.
+    /// assert!(count.submit(|n| *n).await.unwrap_err().is_poisoned());
+    /// # }
+    /// ```
     pub fn is_poisoned(&self) -> bool {
         matches!(self.fault.kind(), FaultKind::Poisoned)
     }

@@ -100,11 +100,19 @@ impl<F> TrySpawnError<F> {
     /// executor is busy: another job is running or queued. `reserve` does not wait until the executor is idle, but only
     /// until its queue has capacity; to wait for the other jobs, [`submit`](crate::SerialExecutor::submit) the job
     /// instead.
+    ///
+    /// # Examples
+    ///
+    /// See [`TrySpawnError`].
     pub fn is_full(&self) -> bool {
         matches!(self.reason, Reason::Full | Reason::Busy)
     }
 
     /// Returns `true` if the executor was closed.
+    ///
+    /// # Examples
+    ///
+    /// See [`into_inner`](Self::into_inner).
     pub fn is_closed(&self) -> bool {
         matches!(self.reason, Reason::Closed)
     }

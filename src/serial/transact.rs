@@ -75,6 +75,10 @@ pub trait Checkpoint {
     ///
     /// If it panics, the job does not run, and its handle ends with [`is_panic`](crate::JoinError::is_panic). The state
     /// is not poisoned: a `save` that panics must leave it unchanged.
+    ///
+    /// # Examples
+    ///
+    /// See [`Checkpoint`].
     fn save(&mut self) -> Self::Saved;
 
     /// Restores the state as it was when `saved` was created.
@@ -82,6 +86,10 @@ pub trait Checkpoint {
     /// If it panics, the state is poisoned, even with
     /// [`poison_on_panic(false)`](super::Builder::poison_on_panic), and the handle of the job ends with
     /// this panic.
+    ///
+    /// # Examples
+    ///
+    /// See [`Checkpoint`].
     fn restore(&mut self, saved: Self::Saved);
 }
 

@@ -50,12 +50,20 @@ impl Sample {
 
     /// Returns the label that names an item of the part, such as a type of tasks or a queue: its name and its value. For instance,
     /// `("type", "mail.send")`.
+    ///
+    /// # Examples
+    ///
+    /// See [`PartSnapshot::samples`](super::PartSnapshot::samples).
     pub fn item(&self) -> Option<(&'static str, &str)> {
         self.item.as_deref().map(|item| (self.family.item, item))
     }
 
     /// Returns the label that distinguishes this value from others of the same metric, part and item: its name and its value. For
     /// instance, `("outcome", "panicked")`.
+    ///
+    /// # Examples
+    ///
+    /// See [`PartSnapshot::samples`](super::PartSnapshot::samples).
     pub fn label(&self) -> Option<(&'static str, &'static str)> {
         let label = self.family.label;
         (!label.is_empty()).then_some((label, self.label_value))

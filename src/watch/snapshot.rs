@@ -47,11 +47,19 @@ pub struct PartSnapshot {
 
 impl Snapshot {
     /// Returns the parts, by kind and name.
+    ///
+    /// # Examples
+    ///
+    /// See [`Snapshot`].
     pub fn parts(&self) -> &[PartSnapshot] {
         &self.parts
     }
 
     /// Returns the parts with this kind and name.
+    ///
+    /// # Examples
+    ///
+    /// See [`Snapshot`].
     pub fn part(&self, kind: PartKind, name: &str) -> Option<&PartSnapshot> {
         let mut parts = self.parts.iter();
         parts.find(|part| part.kind == kind && part.name == name)
@@ -90,12 +98,33 @@ impl PartSnapshot {
     }
 
     /// Returns the values. A metric with a label has one for each value of the label.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::watch::{PartKind, Registry};
+    ///
+    /// let pool = throng::ComputePool::new();
+    /// let registry = Registry::new();
+    /// registry.watch("parse", &pool);
+    ///
+    /// let snapshot = registry.snapshot();
+    /// let parse = snapshot.part(PartKind::ComputePool, "parse").expect("it is watched");
+    /// for sample in parse.samples() {
+    ///     println!("{} {:?} {:?}: {:?}", sample.name(), sample.item(), sample.label(), sample.value());
+    /// }
+    /// assert!(parse.samples().iter().any(|it| it.label() == Some(("outcome", "panicked"))));
+    /// ```
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
     /// Returns the value of a metric. `label_value` is empty if the metric has no label besides the name of the part. The values of
     /// [items](Sample::item), such as types of tasks, are only in [`samples`](Self::samples).
+    ///
+    /// # Examples
+    ///
+    /// See [`Snapshot`].
     pub fn value(&self, metric: &str, label_value: &str) -> Option<&Value> {
         let mut samples = self.samples.iter();
         let found = samples

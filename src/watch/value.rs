@@ -85,6 +85,26 @@ impl Buckets {
 
     /// Iterates over all buckets, the shortest times first: the end of each, and the number of times that are not longer
     /// than that. Longer times than those of the last bucket are only part of [`count`](Self::count).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::watch::{PartKind, Registry, Value};
+    ///
+    /// # let pool = throng::BlockingPool::new();
+    /// let registry = Registry::new();
+    /// registry.watch("db", &pool);
+    ///
+    /// let snapshot = registry.snapshot();
+    /// let db = snapshot.part(PartKind::BlockingPool, "db").expect("it is watched");
+    /// if let Some(Value::Histogram(times)) = db.value("throng_blocking_run_seconds", "") {
+    ///     for (end, count) in times.cumulative() {
+    ///         println!("{count} of {} tasks took at most {end:?}", times.count());
+    ///     }
+    /// #     assert_eq!(times.cumulative().count(), throng::watch::BUCKETS.len());
+    /// }
+    /// # else { panic!() }
+    /// ```
     pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
         let counts = self.counts.iter().scan(0, |sum, count| {
             *sum += count;

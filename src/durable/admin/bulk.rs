@@ -86,12 +86,43 @@ impl<'a> Bulk<'a> {
     }
 
     /// Continues at a position that [`cursor`](Self::cursor) has returned for the same filter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableTask, MemoryStore};
+    /// # #[derive(Serialize, Deserialize)] struct Resize(u32);
+    /// # impl DurableTask for Resize { const NAME: &'static str = "resize"; type Output = (); }
+    /// use throng::durable::{Status, TaskChange, TaskFilter};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # client.spawn_all((0..1_000).map(Resize)).await?;
+    /// let resizes = TaskFilter::new(Status::Waiting).name("resize");
+    /// let mut cancelled = client.admin().change_all(resizes.clone(), TaskChange::Cancel);
+    /// cancelled.next().await.expect("there are tasks")?;
+    /// let stopped = cancelled.cursor().expect("another part follows").to_string();
+    ///
+    /// // Later, or in another process:
+    /// let after = stopped.parse()?;
+    /// let mut rest = client.admin().change_all(resizes, TaskChange::Cancel).after(after);
+    /// while let Some(part) = rest.next().await {
+    ///     part?;
+    /// }
+    /// assert_eq!(client.counts().await?.waiting, 0);
+    /// # Ok(()) }
+    /// ```
     pub fn after(mut self, cursor: Cursor) -> Self {
         self.after = Some(cursor);
         self
     }
 
     /// Returns the position of the next part, or `None` before the first part and after the last one.
+    ///
+    /// # Examples
+    ///
+    /// See [`after`](Self::after).
     pub fn cursor(&self) -> Option<&Cursor> {
         self.after.as_ref()
     }
@@ -106,6 +137,10 @@ impl<'a> Bulk<'a> {
     /// # Cancel safety
     ///
     /// If the future is dropped, some tasks of the part may have been changed. The next call repeats the part.
+    ///
+    /// # Examples
+    ///
+    /// See [`Bulk`].
     pub async fn next(&mut self) -> Option<Result<BulkPart, DurableError>> {
         match self.is_over {
             true => None,

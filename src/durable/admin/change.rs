@@ -105,11 +105,44 @@ pub enum Changed {
 
 impl TaskChange {
     /// Returns the change that moves a task to a named queue.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskChange`].
     pub fn move_to(queue: impl Into<String>) -> Self {
         Self::MoveTo(Some(queue.into()))
     }
 
     /// Returns the change that replays a task from a step: see [`ReplayFrom`](Self::ReplayFrom).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(Serialize, Deserialize)] struct Order(u64);
+    /// # impl DurableTask for Order { const NAME: &'static str = "order"; type Output = (); }
+    /// # impl Run<()> for Order {
+    /// #     async fn run(self, cx: TaskContext<()>) -> Result<(), TaskError> {
+    /// #         cx.step("price", || async { Ok(self.0) }).await?;
+    /// #         Err(TaskError::fatal("the price is wrong"))
+    /// #     }
+    /// # }
+    /// use throng::durable::{Changed, TaskChange};
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// # let mut executor = DurableExecutor::builder(client.clone()).register::<Order>().start_inline(()).await?;
+    /// let id = client.spawn(Order(7)).await?.id();
+    /// # executor.run_due().await?;
+    /// // The task is dead. Its first step was `price`, whose output was wrong.
+    /// let change = TaskChange::replay_from("price");
+    /// assert_eq!(client.admin().change(id, change).await?, Changed::Yes);
+    ///
+    /// let detail = client.admin().task(id).await?.expect("it waits for a worker");
+    /// assert!(detail.steps.iter().all(|step| step.full_name() != "step:price"));
+    /// # Ok(()) }
+    /// ```
     pub fn replay_from(step: impl Into<String>) -> Self {
         Self::ReplayFrom(step.into())
     }
@@ -132,6 +165,10 @@ impl TaskChange {
     }
 
     /// Returns `true` if the change applies to tasks with this status. It may still be [refused](Refusal) for another reason.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskDetail`](crate::durable::TaskDetail).
     pub fn applies_to(&self, status: Status) -> bool {
         match self {
             Self::Cancel => matches!(status, Status::Waiting | Status::Delayed | Status::Running),

@@ -37,6 +37,10 @@ impl Excerpt {
     }
 
     /// Returns the [bytes](Self::bytes) as text, or `None` if they are not UTF-8.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskDetail`](crate::durable::TaskDetail).
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok()
     }

@@ -31,6 +31,10 @@ pub struct TaskFilter {
 impl TaskFilter {
     /// Returns a filter that selects all tasks with this status. [`Admin::tasks`](crate::durable::Admin::tasks) refuses
     /// [`Status::Absent`].
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskFilter`].
     pub fn new(status: Status) -> Self {
         Self {
             status,
@@ -44,6 +48,10 @@ impl TaskFilter {
 
     /// Selects only tasks with this [name](crate::durable::DurableTask::NAME). Tasks whose [name](crate::durable::TaskInfo::name) the store
     /// has not kept do not match.
+    ///
+    /// # Examples
+    ///
+    /// See [`Admin`](crate::durable::Admin).
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -52,6 +60,10 @@ impl TaskFilter {
 
     /// Selects only tasks of this named [queue](crate::durable::Queue). A store does not keep the queues of tasks that have succeeded or
     /// were cancelled, so [`Admin::tasks`](crate::durable::Admin::tasks) refuses a filter with one of these statuses and a queue.
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskFilter`].
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(Some(queue.into()));

@@ -47,6 +47,10 @@ pub struct Retention {
 
 impl Retention {
     /// Sets the time for which dead letters are [kept](Self::dead_for).
+    ///
+    /// # Examples
+    ///
+    /// See [`Retention`].
     #[must_use]
     pub fn dead_for(mut self, time: Duration) -> Self {
         self.dead_for = time;
@@ -54,6 +58,15 @@ impl Retention {
     }
 
     /// Sets the [maximum number of dead letters](Self::dead_most).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::Retention;
+    ///
+    /// let retention = Retention::default().dead_most(100_000);
+    /// assert_eq!(retention.dead_most, 100_000);
+    /// ```
     #[must_use]
     pub fn dead_most(mut self, number: u64) -> Self {
         self.dead_most = number;
@@ -61,6 +74,10 @@ impl Retention {
     }
 
     /// Sets the [maximum number of other ends](Self::kept_most) that are kept. `None` removes the maximum.
+    ///
+    /// # Examples
+    ///
+    /// See [`Retention`].
     #[must_use]
     pub fn kept_most(mut self, number: impl Into<Option<u64>>) -> Self {
         self.kept_most = number.into();

@@ -59,11 +59,29 @@ pub struct TypeStats {
 
 impl StatsFilter {
     /// Selects the statistics by minute, of all types, of the last 24 hours.
+    ///
+    /// # Examples
+    ///
+    /// See [`StatsFilter`].
     pub fn by_minute() -> Self {
         Self::new(Resolution::Minute)
     }
 
     /// Selects the statistics by hour, of all types, of the last 30 days.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// use throng::durable::StatsFilter;
+    ///
+    /// // Selects the week that began two weeks ago.
+    /// let week = Duration::from_secs(7 * 24 * 3600);
+    /// let from = SystemTime::now() - 2 * week;
+    /// let filter = StatsFilter::by_hour().from(from).until(from + week);
+    /// # drop(filter);
+    /// ```
     pub fn by_hour() -> Self {
         Self::new(Resolution::Hour)
     }
@@ -78,6 +96,10 @@ impl StatsFilter {
     }
 
     /// Selects only minutes or hours that began within this time before now. This replaces [`from`](Self::from).
+    ///
+    /// # Examples
+    ///
+    /// See [`StatsFilter`].
     #[must_use]
     pub fn last(mut self, time: Duration) -> Self {
         self.0.start = StatsStart::Last(time);
@@ -85,6 +107,10 @@ impl StatsFilter {
     }
 
     /// Selects only minutes or hours that begin at this time or later. This replaces [`last`](Self::last).
+    ///
+    /// # Examples
+    ///
+    /// See [`Admin::stats`](crate::durable::Admin::stats).
     #[must_use]
     pub fn from(mut self, time: SystemTime) -> Self {
         self.0.start = StatsStart::At(since_1970(time));
@@ -92,6 +118,10 @@ impl StatsFilter {
     }
 
     /// Selects only minutes or hours that begin before this time.
+    ///
+    /// # Examples
+    ///
+    /// See [`by_hour`](Self::by_hour).
     #[must_use]
     pub fn until(mut self, time: SystemTime) -> Self {
         self.0.until = Some(since_1970(time));
@@ -99,6 +129,10 @@ impl StatsFilter {
     }
 
     /// Selects only the type with this name, in all queues.
+    ///
+    /// # Examples
+    ///
+    /// See [`StatsFilter`].
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into());

@@ -31,6 +31,10 @@ pub struct TaskStep {
 impl TaskStep {
     /// Returns the kind and the name, as in `sleep:pause`. No other step of the task has the same full name:
     /// see [`TaskChange::ReplayFrom`](crate::durable::TaskChange::ReplayFrom).
+    ///
+    /// # Examples
+    ///
+    /// See [`TaskChange::replay_from`](crate::durable::TaskChange::replay_from).
     pub fn full_name(&self) -> String {
         format!("{}:{}", self.kind, self.name)
     }

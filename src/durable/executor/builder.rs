@@ -79,6 +79,10 @@ impl DurableExecutor {
     /// ([`max_running`](Builder::max_running)) are shared by the queues. No permit is unused while a queue has tasks that may
     /// start. While several queues have tasks, [weights](ServedQueue::weight) decide which queue is next. The limits of a
     /// [queue](crate::durable::Queue) are kept in the store, and hold for all executors together.
+    ///
+    /// # Examples
+    ///
+    /// See [`DurableExecutor`].
     pub fn builder<App: Send + Sync + 'static>(client: DurableClient) -> Builder<App> {
         Builder {
             client,
@@ -98,6 +102,10 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// Lets the executor run tasks of this type, of its [version](crate::durable::DurableTask::VERSION) and of all older versions, under
     /// its name and its [former names](crate::durable::DurableTask::FORMER_NAMES). The executor never claims any other task. Such a task
     /// waits, without a time limit, for a worker that knows its name and its version.
+    ///
+    /// # Examples
+    ///
+    /// See [`Builder`].
     pub fn register<T: Run<App>>(&mut self) -> &mut Self {
         self.registry.register::<T>();
         self
@@ -129,6 +137,10 @@ impl<App: Send + Sync + 'static> Builder<App> {
 
     /// Sets the maximum number of tasks that run at once, at least 1. The default is 64. A task does not count while it
     /// [awaits other tasks](crate::durable::DurableHandle#in-a-run-of-another-task).
+    ///
+    /// # Examples
+    ///
+    /// See [`Builder`].
     pub fn max_running(&mut self, max_running: usize) -> &mut Self {
         self.max_running = max_running;
         self
@@ -137,6 +149,10 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// Sets how often, and after which delays, a task that fails is tried again, if neither its
     /// [type](crate::durable::DurableTask::RETRY) nor its [spawn](crate::durable::SpawnOptions::retry) determines that. The default is
     /// [`Retry::exponential`].
+    ///
+    /// # Examples
+    ///
+    /// See [`Builder`].
     pub fn retry(&mut self, retry: Retry) -> &mut Self {
         self.retry = retry;
         self
@@ -146,6 +162,10 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// Redis, has died: at least 100 ms. The default is 10 s. Leases are renewed for as long as the worker lives, so a
     /// lease need not be longer than a task runs. A run that exceeds its [timeout](crate::durable::DurableTask::TIMEOUT) has the time of
     /// a further lease to stop.
+    ///
+    /// # Examples
+    ///
+    /// See [`Builder`].
     pub fn lease(&mut self, lease: Duration) -> &mut Self {
         self.lease = lease;
         self
@@ -153,6 +173,18 @@ impl<App: Send + Sync + 'static> Builder<App> {
 
     /// Sets how long the runtime of the tasks may be stuck, so that none of its threads runs a newly spawned task, before
     /// the worker stops renewing the leases of its tasks. The default is one minute.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, DurableExecutor, MemoryStore};
+    /// use std::time::Duration;
+    ///
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let mut builder = DurableExecutor::builder::<()>(client);
+    /// // If the runtime is stuck for 20 s, the worker stops renewing its leases.
+    /// builder.stall_limit(Duration::from_secs(20));
+    /// ```
     pub fn stall_limit(&mut self, stall_limit: Duration) -> &mut Self {
         self.stall_limit = stall_limit;
         self
@@ -275,6 +307,37 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// # Cancel safety
     ///
     /// If the future is dropped, no executor is started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use serde::{Deserialize, Serialize};
+    /// use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore};
+    /// use throng::durable::{Run, TaskContext, TaskError};
+    ///
+    /// struct App {
+    ///     greeting: String,
+    /// }
+    ///
+    /// # #[derive(Serialize, Deserialize)] struct Greet { name: String }
+    /// # impl DurableTask for Greet { const NAME: &'static str = "greet"; type Output = String; }
+    /// impl Run<App> for Greet {
+    ///     async fn run(self, cx: TaskContext<App>) -> Result<String, TaskError> {
+    ///         Ok(format!("{}, {}!", cx.app().greeting, self.name))
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let executor = DurableExecutor::builder(client.clone())
+    ///     .register::<Greet>()
+    ///     .start(App { greeting: "Hello".into() })
+    ///     .await?;
+    /// let greeting = client.spawn(Greet { name: "Ada".into() }).await?.await?;
+    /// assert_eq!(greeting, "Hello, Ada!");
+    /// # drop(executor);
+    /// # Ok(()) }
+    /// ```
     pub async fn start(
         &self,
         app: impl Into<StdArc<App>>,
@@ -295,6 +358,10 @@ impl<App: Send + Sync + 'static> Builder<App> {
     /// # Cancel safety
     ///
     /// If the future is dropped, no executor is started.
+    ///
+    /// # Examples
+    ///
+    /// See [`InlineExecutor`].
     #[cfg(any(test, feature = "test-util"))]
     pub async fn start_inline(
         &self,

@@ -111,6 +111,10 @@ impl InlineExecutor {
     /// # Cancel safety
     ///
     /// If the future is dropped, this executor holds the task that was running for a day, or until the executor is dropped.
+    ///
+    /// # Examples
+    ///
+    /// See [`InlineExecutor`].
     pub async fn run_due(&mut self) -> Result<usize, DurableError> {
         let sessions: Vec<_> =
             iter::zip(self.sessions.ids().to_vec(), self.queues.clone()).collect();

@@ -164,12 +164,20 @@ impl<App> RunRequest<App> {
     }
 
     /// Returns the context that the run gets.
+    ///
+    /// # Examples
+    ///
+    /// See [`Builder::layer`](crate::durable::Builder::layer).
     pub fn context(&self) -> &TaskContext<App> {
         &self.cx
     }
 
     /// Returns the name under which the task is stored: the [name](crate::durable::DurableTask::NAME) of its type, or a [former
     /// name](crate::durable::DurableTask::FORMER_NAMES).
+    ///
+    /// # Examples
+    ///
+    /// See [`Builder::layer`](crate::durable::Builder::layer).
     pub fn name(&self) -> &'static str {
         self.name
     }

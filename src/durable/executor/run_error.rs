@@ -80,18 +80,35 @@ impl RunError {
     }
 
     /// Returns the underlying error. For a task that cannot be decoded, this is the reason.
+    ///
+    /// # Examples
+    ///
+    /// See [`RunError`].
     pub fn task_error(&self) -> &TaskError {
         &self.error
     }
 
     /// Returns `true` if the task is not tried again: the run has returned [`TaskError::fatal`], or the task [cannot be
     /// decoded](Self::is_unreadable).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{RunError, TaskError};
+    ///
+    /// assert!(RunError::from(TaskError::fatal("no such mailbox")).is_fatal());
+    /// assert!(!RunError::from(TaskError::retry("no connection")).is_fatal());
+    /// ```
     pub fn is_fatal(&self) -> bool {
         self.error.next == Next::Fatal
     }
 
     /// Returns `true` if the task runs later and no attempt is counted: the run has returned [`TaskError::snooze`], it
     /// [waits](crate::durable::TaskContext::sleep), or it [must not wait for another run](crate::durable::DurableError::is_would_deadlock).
+    ///
+    /// # Examples
+    ///
+    /// See [`RunError`].
     pub fn is_snooze(&self) -> bool {
         matches!(self.error.next, Next::Snooze(_) | Next::Wait)
     }

@@ -51,11 +51,19 @@ pub(crate) struct QueueShare {
 
 impl ServedQueue {
     /// Returns the [queue](crate::durable::Queue) with this name, with a weight of 1.
+    ///
+    /// # Examples
+    ///
+    /// See [`ServedQueue`].
     pub fn new(name: impl Into<String>) -> Self {
         Self::of(Some(name.into()))
     }
 
     /// Returns the default queue, with a weight of 1. It has the tasks that were spawned without the name of a queue.
+    ///
+    /// # Examples
+    ///
+    /// See [`ServedQueue`].
     pub fn default_queue() -> Self {
         Self::of(None)
     }
@@ -74,6 +82,10 @@ impl ServedQueue {
     ///
     /// A queue that had no tasks for a while does not make up for that time. Weights do not limit a queue: if the other
     /// queues have no tasks, it can get all permits.
+    ///
+    /// # Examples
+    ///
+    /// See [`ServedQueue`].
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
@@ -86,6 +98,10 @@ impl ServedQueue {
     ///
     /// Weights count tasks that start, not the time that they take. So set this for a queue of long tasks; otherwise, they
     /// may get all permits and keep them.
+    ///
+    /// # Examples
+    ///
+    /// See [`ServedQueue`].
     #[must_use]
     pub fn max_running(mut self, max_running: usize) -> Self {
         self.max_running = Some(max_running);

@@ -28,6 +28,10 @@ pub struct Groups {
 
 impl Groups {
     /// Returns settings with no limit and a quantum of 1.
+    ///
+    /// # Examples
+    ///
+    /// See [`Groups`].
     pub fn new() -> Self {
         Self {
             max_running: None,
@@ -42,6 +46,10 @@ impl Groups {
     /// With a limit of 1, the tasks of a group that have the same type, [version](super::super::DurableTask::VERSION) and
     /// [priority](super::Priority) start one after the other, in the order in which they were stored. While a task is
     /// [delayed](super::super::SpawnOptions::delay), or waits to be tried again, later tasks of its group start before it.
+    ///
+    /// # Examples
+    ///
+    /// See [`Groups`].
     #[must_use]
     pub fn max_running(mut self, max_running: u32) -> Self {
         self.max_running = Some(max_running);
@@ -50,6 +58,16 @@ impl Groups {
 
     /// Sets the maximum number of tasks that a group starts before it is the next group's turn: at least 1, which is the default. With
     /// a larger quantum, the store does less work for each task, but a group may wait longer for its turn.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::{Groups, QueueSettings};
+    ///
+    /// // Each group starts up to 10 tasks before the next group does.
+    /// let settings = QueueSettings::new().grouped(Groups::new().quantum(10));
+    /// # let _ = settings;
+    /// ```
     #[must_use]
     pub fn quantum(mut self, quantum: u32) -> Self {
         self.quantum = quantum;

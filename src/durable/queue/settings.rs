@@ -28,6 +28,10 @@ pub struct QueueSettings {
 
 impl QueueSettings {
     /// Returns settings without limits, with the revision 0.
+    ///
+    /// # Examples
+    ///
+    /// See [`QueueSettings`].
     pub fn new() -> Self {
         Self::default()
     }
@@ -43,6 +47,10 @@ impl QueueSettings {
     ///
     /// A worker that has lost its lease without noticing may still run a task when another worker starts it again. A
     /// [fencing token](super::super::TaskContext::fencing_token) protects what the task changes.
+    ///
+    /// # Examples
+    ///
+    /// See [`QueueSettings`].
     #[must_use]
     pub fn max_running(mut self, max_running: impl Into<Option<u32>>) -> Self {
         self.max_running = max_running.into();
@@ -50,6 +58,10 @@ impl QueueSettings {
     }
 
     /// Sets the maximum rate at which tasks start, over all workers. There is no maximum by default. `None` removes the maximum.
+    ///
+    /// # Examples
+    ///
+    /// See [`QueueSettings`].
     #[must_use]
     pub fn rate(mut self, rate: impl Into<Option<Rate>>) -> Self {
         self.rate = rate.into();
@@ -58,6 +70,10 @@ impl QueueSettings {
 
     /// Sets how the queue serves its [groups](super::super::SpawnOptions::group). By default, groups have no limit, and the quantum
     /// is 1.
+    ///
+    /// # Examples
+    ///
+    /// See [`Groups`].
     #[must_use]
     pub fn grouped(mut self, groups: Groups) -> Self {
         self.groups = groups;
@@ -66,6 +82,20 @@ impl QueueSettings {
 
     /// Sets the revision of the settings. A store ignores settings whose revision is lower than that of the settings that it has.
     /// So processes of an old release do not undo what a newer release has set. The default is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use throng::durable::{DurableClient, MemoryStore, QueueSettings};
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = DurableClient::open(MemoryStore::new());
+    /// let queue = client.queue("gpu");
+    /// assert!(queue.set(QueueSettings::new().max_running(8).revision(2)).await?);
+    /// // A process of an older release starts later.
+    /// assert!(!queue.set(QueueSettings::new().max_running(4).revision(1)).await?);
+    /// assert_eq!(queue.info().await?.settings.running_limit(), Some(8));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn revision(mut self, revision: u32) -> Self {
         self.revision = revision;
@@ -149,6 +179,10 @@ const MAX_WHOLE: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 impl Rate {
     /// Returns the rate of one start per `interval`. The interval is rounded up to microseconds; the maximum is 366 days.
+    ///
+    /// # Examples
+    ///
+    /// See [`Rate`].
     pub fn every(interval: Duration) -> Self {
         let micros = interval.min(MAX_INTERVAL).as_nanos().div_ceil(1_000);
         Self {
@@ -158,22 +192,46 @@ impl Rate {
     }
 
     /// Returns the rate of this many starts per second. The maximum is a million.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::Rate;
+    ///
+    /// assert_eq!(Rate::per_second(5), Rate::per_minute(300));
+    /// ```
     pub fn per_second(tasks: u32) -> Self {
         Self::per(Duration::from_secs(1), tasks)
     }
 
     /// Returns the rate of this many starts per minute.
+    ///
+    /// # Examples
+    ///
+    /// See [`Rate`].
     pub fn per_minute(tasks: u32) -> Self {
         Self::per(Duration::from_secs(60), tasks)
     }
 
     /// Returns the rate of this many starts per hour.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use throng::durable::Rate;
+    ///
+    /// assert_eq!(Rate::per_hour(120), Rate::per_minute(2));
+    /// ```
     pub fn per_hour(tasks: u32) -> Self {
         Self::per(Duration::from_secs(3600), tasks)
     }
 
     /// Sets the number of tasks that may start at once if none have started for a while. The default is 1. The maximum is the
     /// number that the rate allows in 100 years.
+    ///
+    /// # Examples
+    ///
+    /// See [`Rate`].
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;

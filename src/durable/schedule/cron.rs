@@ -53,6 +53,10 @@ impl Cron {
     /// # Errors
     ///
     /// The expression cannot be parsed, or the time zone is not known. The message names the remedy.
+    ///
+    /// # Examples
+    ///
+    /// See [`Cron`].
     pub fn parse(expression: &str, zone: &str) -> Result<Self, ParseCronError> {
         // Expressions that differ only in spaces must be equal, or each would replace the definition of the other.
         let fields: Vec<_> = expression.split_whitespace().collect();

@@ -32,6 +32,10 @@ pub struct Every {
 impl Every {
     /// Returns the times with this period. Fractions of a millisecond are ignored. If the period is shorter than a second,
     /// [`schedule`](crate::durable::DurableClient::schedule) fails.
+    ///
+    /// # Examples
+    ///
+    /// See [`Every`].
     pub fn new(period: Duration) -> Self {
         Self {
             period,
@@ -41,6 +45,10 @@ impl Every {
 
     /// Sets one of the times at which the schedule fires, which determines all others. It may be in the past or in the future, and
     /// the schedule also fires before it. The default is the beginning of 1970 in UTC.
+    ///
+    /// # Examples
+    ///
+    /// See [`Every`].
     #[must_use]
     pub fn anchor(mut self, anchor: SystemTime) -> Self {
         self.anchor = anchor;

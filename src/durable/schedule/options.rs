@@ -34,11 +34,19 @@ pub struct ScheduleOptions {
 
 impl ScheduleOptions {
     /// Returns the defaults: [`Missed::Once`], [`Overlap::Skip`], no jitter, the default options of tasks, and the revision 0.
+    ///
+    /// # Examples
+    ///
+    /// See [`ScheduleOptions`].
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets what happens to ticks that no executor has handled in time. The default is [`Missed::Once`].
+    ///
+    /// # Examples
+    ///
+    /// See [`ScheduleOptions`].
     #[must_use]
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
@@ -46,6 +54,10 @@ impl ScheduleOptions {
     }
 
     /// Sets what happens at a tick if an earlier task of the schedule has not ended. The default is [`Overlap::Skip`].
+    ///
+    /// # Examples
+    ///
+    /// See [`ScheduleOptions`].
     #[must_use]
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
@@ -55,6 +67,10 @@ impl ScheduleOptions {
     /// Delays each tick by a part of this time, so that many schedules do not fire at once. The delay depends only on the name of
     /// the schedule and on the tick, and it ends before the next tick. [`TaskContext::tick`](crate::durable::TaskContext::tick)
     /// returns the tick without the delay. The default is zero, and the maximum is a day.
+    ///
+    /// # Examples
+    ///
+    /// See [`ScheduleOptions`].
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
@@ -64,6 +80,10 @@ impl ScheduleOptions {
     /// Sets the options of the tasks, such as their queue, their [retries](SpawnOptions::retry) and their
     /// [timeout](SpawnOptions::timeout). An [id](SpawnOptions::id), a [key](SpawnOptions::key) or a [delay](SpawnOptions::delay) is
     /// refused, because the schedule determines them.
+    ///
+    /// # Examples
+    ///
+    /// See [`ScheduleOptions`].
     #[must_use]
     pub fn spawn(mut self, options: SpawnOptions) -> Self {
         self.spawn = options;
@@ -72,6 +92,10 @@ impl ScheduleOptions {
 
     /// Sets the revision of the definition. A definition is ignored if the store has one with a higher revision. So processes of an
     /// old release do not undo what a newer release has defined. The default is 0.
+    ///
+    /// # Examples
+    ///
+    /// See [`ScheduleOptions`].
     #[must_use]
     pub fn revision(mut self, revision: u32) -> Self {
         self.revision = revision;

@@ -565,6 +565,10 @@ impl RedisStoreBuilder {
     /// # Cancel safety
     ///
     /// The same as that of [`RedisStore::open`].
+    ///
+    /// # Examples
+    ///
+    /// See [`RedisStoreBuilder`].
     pub async fn open(&self) -> Result<RedisStore, DurableError> {
         RedisStore::open_as(self, Time::server()).await
     }

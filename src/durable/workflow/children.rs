@@ -32,6 +32,10 @@ impl<App> TaskContext<App> {
     /// # Cancel safety
     ///
     /// If the future is dropped, some of the children may be stored. The next run stores the others.
+    ///
+    /// # Examples
+    ///
+    /// See [`join`](Self::join).
     pub async fn spawn_all<T: DurableTask>(
         &self,
         name: &str,

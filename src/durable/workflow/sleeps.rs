@@ -63,6 +63,20 @@ impl<App> TaskContext<App> {
     /// # Cancel safety
     ///
     /// As [`sleep`](Self::sleep).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// # use throng::durable::{TaskContext, TaskError};
+    /// # async fn mail(_: &str) -> Result<(), TaskError> { Ok(()) }
+    ///
+    /// async fn remind(cx: TaskContext<()>, event: SystemTime) -> Result<(), TaskError> {
+    ///     cx.sleep_until("day before", event - Duration::from_secs(24 * 3600)).await?;
+    ///     cx.step("reminder", || mail("It is tomorrow.")).await
+    /// }
+    /// # let _ = remind;
+    /// ```
     pub async fn sleep_until(&self, name: &str, time: SystemTime) -> Result<(), TaskError> {
         let left = || time.duration_since(SystemTime::now()).unwrap_or_default();
         let (name, rest) = self.rest_of(StepKind::Sleep, name, left).await?;
