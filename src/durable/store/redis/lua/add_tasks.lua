@@ -24,6 +24,8 @@
 -- Needs: lists, store_time, retention, steps.
 -- On demand: key_conflicts.
 -- Undo: enqueue.
+--
+-- Output: that of `enqueue.lua`. If there is no task, it is what `confirm` returns, or OK.
 
 local MAX_PUSHED = 16
 local payload_count = tonumber(ARGV[6])

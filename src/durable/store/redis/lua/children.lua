@@ -8,8 +8,9 @@
 -- that is too large for a step; `x`, the number of the reason 1 and the error; or `c` if the child was cancelled.
 --
 -- Needs: entry, lists, steps.
+-- Defines: children.
 --
--- Few tasks have parents, so the functions are created on demand.
+-- Few tasks have parents, so `children()` creates its functions on demand, and returns them in a table.
 local made_children
 local function children()
   if made_children then return made_children end

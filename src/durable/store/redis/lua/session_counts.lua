@@ -5,6 +5,7 @@
 -- meanwhile. Between rounds, the field is absent.
 --
 -- Needs: session.
+-- Defines: count_sessions_by_set, contains_set, note_opened_set, add_sessions.
 
 -- Counts the sessions of each set. With thousands of sessions, this takes longer than a script should take, so it is
 -- called only if a number seems to be wrong.
