@@ -37,7 +37,7 @@ const TOO_FEW: u32 = MANY - 64;
 /// The times of the tasks of a pool. A task is identified by its position in the order of all tasks ever queued.
 pub(super) struct Samples {
     /// The tasks in the queue that are timed, in the order of their positions.
-    queued: VecDeque<Group>,
+    queued: VecDeque<QueuedGroup>,
     random: fastrand::Rng,
     /// The number of short tasks in the recent past. A task that takes longer outweighs four of them, and a long one
     /// all.
@@ -49,7 +49,7 @@ pub(super) struct Samples {
 }
 
 /// Tasks that were queued together.
-struct Group {
+struct QueuedGroup {
     positions: Range<usize>,
     queued: Instant,
     choice: Choice,
@@ -120,7 +120,7 @@ impl Samples {
             last.positions.end = positions.end;
             return;
         }
-        self.queued.push_back(Group {
+        self.queued.push_back(QueuedGroup {
             positions,
             queued,
             choice,
@@ -142,7 +142,7 @@ impl Samples {
         if position < group.positions.start {
             return None;
         }
-        let Group { queued, choice, .. } = *group;
+        let QueuedGroup { queued, choice, .. } = *group;
         group.positions.start = position + 1;
         if group.positions.start == group.positions.end {
             self.queued.pop_front();
@@ -171,7 +171,7 @@ impl Samples {
             moved.push(moved[moved.len() - 1] + usize::from(*kept));
         }
         let start = end - kept.len();
-        self.queued.retain_mut(|Group { positions, .. }| {
+        self.queued.retain_mut(|QueuedGroup { positions, .. }| {
             *positions = moved[positions.start - start]..moved[positions.end - start];
             positions.start < positions.end
         });
