@@ -17,9 +17,9 @@ use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
 /// Returns a page of tasks, or `None` if the position is not valid in this store.
 pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<TaskPage>, Failure> {
-    let home = request.filter.queue.as_ref();
-    let home = home.and_then(|queue| inner.partitions.of_queue(queue));
-    let partitions = home.map_or_else(|| inner.partitions.all(), |home| home..home + 1);
+    let queue_partition = request.filter.queue.as_ref();
+    let queue_partition = queue_partition.and_then(|queue| inner.partitions.of_queue(queue));
+    let partitions = queue_partition.map_or_else(|| inner.partitions.all(), |it| it..it + 1);
     let mut position = match &request.after {
         None => Position::start_of(partitions.start),
         Some(bytes) => match Position::read(bytes) {

@@ -32,7 +32,7 @@ pub(super) async fn move_tasks(
     for (partition, ids) in inner.partitions.split(ids.to_vec(), |&id| id) {
         for ids in ids.chunks(TASKS_PER_CHANGE) {
             let moved = match inner.partitions.of_queue(queue) {
-                Some(home) if home != partition => refuse(inner, ids).await,
+                Some(queue_partition) if queue_partition != partition => refuse(inner, ids).await,
                 _ => Move::new(inner, partition, queue).run(ids).await,
             };
             answers.extend(moved.map_err(|failure| after_others(failure, sent))?);

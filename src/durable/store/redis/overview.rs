@@ -98,8 +98,8 @@ fn queue_names(parts: &Answers<PartitionOverview>) -> BTreeSet<QueueName> {
 
 /// Returns `true` if a partition has tasks of a queue.
 fn is_in(inner: &Inner, name: &QueueName, partition: usize) -> bool {
-    let home = inner.partitions.of_queue(name);
-    home.is_none_or(|home| home == partition)
+    let queue_partition = inner.partitions.of_queue(name);
+    queue_partition.is_none_or(|it| it == partition)
 }
 
 /// Returns the arguments that describe queues: see `lua/overview.lua`.

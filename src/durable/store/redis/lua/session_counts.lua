@@ -29,8 +29,8 @@ local function contains_set(sets, set) return string.find(sets, set, 1, true) ~=
 -- Records in `seen` that a session of a set is opened, since the current round may already have passed the page on which
 -- the session is stored.
 local function note_opened_set(set)
-  local seen = call('HGET', META, 'seen')
-  if seen and not contains_set(seen, set) then call('HSET', META, 'seen', seen .. set) end
+  local found = call('HGET', META, 'seen')
+  if found and not contains_set(found, set) then call('HSET', META, 'seen', found .. set) end
 end
 
 -- Adds to the number of sessions of a set, and returns it. If the number cannot be read, the sessions are counted.
