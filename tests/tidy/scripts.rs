@@ -130,23 +130,20 @@ impl Script {
 
     /// Returns `true` if the head says what the argument is. If its number is computed, the head must describe some arguments.
     fn numbers(&self, used: &str) -> bool {
-        let described = self.head.iter().filter_map(|line| {
+        let mut described = self.head.iter().filter_map(|line| {
             let (numbers, _) = line.strip_prefix(" ARGV[")?.split_once("] ")?;
             Some(numbers)
         });
         let number = |text: &str| text.parse::<usize>().ok();
         let Some(used) = number(used) else {
             // `ARGV[#ARGV - 1]` is the last but one.
-            let from_end = used
-                .contains("#ARGV")
-                .then(|| used.replace("#ARGV", "last"));
-            return described.into_iter().any(|numbers| {
-                from_end
-                    .as_ref()
-                    .map_or(numbers.contains(".."), |used| numbers == used)
+            let from_end = used.replace("#ARGV", "last");
+            return described.any(|numbers| match used.contains("#ARGV") {
+                true => numbers == from_end,
+                false => numbers.contains(".."),
             });
         };
-        described.into_iter().any(|numbers| {
+        described.any(|numbers| {
             let (first, last) = numbers.split_once("..").unwrap_or((numbers, numbers));
             let is_after_first = number(first).is_some_and(|first| first <= used);
             is_after_first && number(last).is_none_or(|last| used <= last)
