@@ -207,12 +207,12 @@ async fn charge(client: &DurableClient, customer: &str) -> Result<DurableHandle<
 /// The task that has failed is a dead letter, and gets another life.
 async fn replay(client: &DurableClient, handle: DurableHandle<String>) -> Result<()> {
     let it = DeadFilter::ids([handle.id()]);
-    let letters = client.dead_letters().list(it.clone(), 10).await?;
-    for letter in &letters {
-        println!("  Dead letter {}: {}", letter.id, letter.error);
+    let dead_letters = client.dead_letters().list(it.clone(), 10).await?;
+    for dead_letter in &dead_letters {
+        println!("  Dead letter {}: {}", dead_letter.id, dead_letter.error);
     }
     let replayed = client.dead_letters().replay(it).await?;
-    ensure(letters.len() == 1 && replayed == 1, "no dead letter")?;
+    ensure(dead_letters.len() == 1 && replayed == 1, "no dead letter")?;
     println!("  It is replayed.");
     println!("  {}.", handle.await?);
     Ok(())

@@ -34,7 +34,7 @@ thread_local! {
 /// The value owns everything that it refers to, even if its type has a lifetime: it may be dropped after that lifetime has
 /// ended.
 pub(crate) unsafe fn drop_nested<'a>(drop_value: impl FnOnce() + 'a) {
-    if let Some(_level) = Level::enter() {
+    if let Some(_level) = NestedDrop::enter() {
         return drop_value();
     }
     let drop_value: Box<dyn FnOnce() + 'a> = Box::new(drop_value);
@@ -59,9 +59,9 @@ fn defer(drop_value: Deferred) {
 }
 
 /// One level of nested drops. The end of the outermost level runs the deferred drops, also when it unwinds.
-struct Level(());
+struct NestedDrop(());
 
-impl Level {
+impl NestedDrop {
     /// Returns `None` at the maximum of nested drops.
     fn enter() -> Option<Self> {
         NESTED.with(|nested| {
@@ -74,7 +74,7 @@ impl Level {
     }
 }
 
-impl Drop for Level {
+impl Drop for NestedDrop {
     fn drop(&mut self) {
         let level = NESTED.with(Cell::get);
         if level == 1 {

@@ -111,7 +111,7 @@ impl Semaphore {
 
     /// Waits with a claim to the next free permit. Returns `Full` if too many waiters starve already.
     async fn starve(&self) -> Result<(), TryAcquireError> {
-        let mut claim = Claim {
+        let mut claim = PermitClaim {
             semaphore: self,
             is_counted: false,
         };
@@ -225,13 +225,13 @@ impl Semaphore {
 }
 
 /// The claim of a starving waiter to the next free permit. Dropping it gives the claim up.
-struct Claim<'a> {
+struct PermitClaim<'a> {
     semaphore: &'a Semaphore,
     /// The state counts the waiter.
     is_counted: bool,
 }
 
-impl Claim<'_> {
+impl PermitClaim<'_> {
     /// Returns `None` if the waiter has to wait.
     fn attempt(&mut self) -> Option<Result<(), TryAcquireError>> {
         if self.is_counted {
@@ -268,7 +268,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for PermitClaim<'_> {
     fn drop(&mut self) {
         if self.is_counted {
             // The permit that was left to this waiter is for another.

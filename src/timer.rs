@@ -132,11 +132,11 @@ impl Timer {
             // A tick that is added after this is followed by an unpark, which ends the sleep.
             let next = lock(&self.0).heap.next(now);
             match next {
-                Next::Nothing => thread::park(),
-                Next::At(time) => {
+                NextAction::Nothing => thread::park(),
+                NextAction::At(time) => {
                     thread::park_until(time);
                 }
-                Next::Due(tick) => self.call(now, tick),
+                NextAction::Due(tick) => self.call(now, tick),
             }
         }
     }
@@ -162,7 +162,7 @@ struct Entry {
 }
 
 /// The next step of the timer.
-enum Next {
+enum NextAction {
     /// Nothing is armed.
     Nothing,
     /// The earliest tick is due then.
@@ -184,13 +184,13 @@ impl TimerHeap {
         is_first
     }
 
-    fn next(&mut self, now: Instant) -> Next {
+    fn next(&mut self, now: Instant) -> NextAction {
         match self.0.peek() {
-            None => Next::Nothing,
-            Some(first) if first.at > now => Next::At(first.at),
+            None => NextAction::Nothing,
+            Some(first) if first.at > now => NextAction::At(first.at),
             Some(_) => match self.0.pop() {
-                Some(first) => Next::Due(first.tick),
-                None => Next::Nothing,
+                Some(first) => NextAction::Due(first.tick),
+                None => NextAction::Nothing,
             },
         }
     }

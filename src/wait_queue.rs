@@ -38,7 +38,7 @@ impl WaitQueue {
     ///
     /// A dropped future passes its wake-up on.
     pub(crate) async fn wait<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
-        let _waiting = Waiting::new(self);
+        let _waiting = WaitingCount::new(self);
         let shelter = StdArc::new(Shelter(WakerCell::new()));
         loop {
             let mut notified = pin!(self.notify.notified());
@@ -95,16 +95,16 @@ impl Wake for Shelter {
 }
 
 /// Counts a waiting task for as long as it exists.
-struct Waiting<'a>(&'a WaitQueue);
+struct WaitingCount<'a>(&'a WaitQueue);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCount<'a> {
     fn new(queue: &'a WaitQueue) -> Self {
         queue.waiting.fetch_add(1, Ordering::Relaxed);
         Self(queue)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

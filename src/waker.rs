@@ -65,13 +65,13 @@ impl WakerCell {
         }
         let new = waker.clone();
         match self.seize() {
-            Slot::Empty => self.fill(new),
-            Slot::Full => {
+            SlotState::Empty => self.fill(new),
+            SlotState::Full => {
                 let old = self.read();
                 self.fill(new);
                 contain(|| drop(old));
             }
-            Slot::InUse => {
+            SlotState::InUse => {
                 // For a few instructions of another thread: the task that polls again should find it free.
                 spin_loop();
                 new.wake();
@@ -102,7 +102,7 @@ impl WakerCell {
             return false;
         }
         match self.seize() {
-            Slot::Full => {
+            SlotState::Full => {
                 // SAFETY: the slot is ours, and holds a waker.
                 let same = self
                     .slot
@@ -110,11 +110,11 @@ impl WakerCell {
                 self.set(FULL);
                 same
             }
-            Slot::Empty => {
+            SlotState::Empty => {
                 self.set(EMPTY);
                 false
             }
-            Slot::InUse => false,
+            SlotState::InUse => false,
         }
     }
 
@@ -125,13 +125,13 @@ impl WakerCell {
     /// | `EMPTY` | `BUSY` | `Empty` |
     /// | `FULL` | `BUSY` | `Full` |
     /// | `BUSY` | unchanged | `InUse` |
-    fn seize(&self) -> Slot {
+    fn seize(&self) -> SlotState {
         // Ordering: Acquire pairs with the Release in `set`: what the last party did with the slot comes
         // before what we do.
         match self.word.swap(BUSY, Ordering::Acquire) {
-            EMPTY => Slot::Empty,
-            FULL => Slot::Full,
-            _ => Slot::InUse,
+            EMPTY => SlotState::Empty,
+            FULL => SlotState::Full,
+            _ => SlotState::InUse,
         }
     }
 
@@ -178,7 +178,7 @@ impl WakerCell {
 }
 
 /// The state of the slot that a party found when it tried to take it.
-enum Slot {
+enum SlotState {
     /// The party has the slot, which is empty.
     Empty,
     /// The party has the slot, which holds a waker.

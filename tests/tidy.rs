@@ -7,6 +7,8 @@
 mod circles;
 #[path = "tidy/documents.rs"]
 mod documents;
+#[path = "tidy/scripts.rs"]
+mod scripts;
 #[path = "tidy/words.rs"]
 mod words;
 

@@ -148,10 +148,10 @@ impl<'a> DeadBulk<'a> {
         if ids.is_empty() {
             return Ok(0);
         }
-        let (letters, filter) = (self.session.client.dead_letters(), DeadFilter::ids(ids));
+        let (dead_letters, filter) = (self.session.client.dead_letters(), DeadFilter::ids(ids));
         match self.change {
-            TaskChange::Delete => self.session.ask(letters.delete(filter)).await,
-            _ => self.session.ask(letters.replay(filter)).await,
+            TaskChange::Delete => self.session.ask(dead_letters.delete(filter)).await,
+            _ => self.session.ask(dead_letters.replay(filter)).await,
         }
     }
 }

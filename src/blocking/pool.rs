@@ -79,16 +79,16 @@ use crate::weak_part::{ReadPart, WeakPart};
 #[derive(Clone)]
 pub struct BlockingPool {
     /// Not `Shared` itself: threads hold that, and must not keep the pool open.
-    handle: Arc<Handle>,
+    handle: Arc<BlockingHandle>,
 }
 
 /// The handle that the clones of a pool share. Dropping the last clone closes the pool.
-struct Handle(Arc<Shared>);
+struct BlockingHandle(Arc<Shared>);
 
 impl BlockingPool {
     pub(super) fn with_options(options: Options) -> Self {
         Self {
-            handle: Arc::new(Handle(Shared::new(options))),
+            handle: Arc::new(BlockingHandle(Shared::new(options))),
         }
     }
 
@@ -359,7 +359,7 @@ impl fmt::Debug for BlockingPool {
     }
 }
 
-impl Drop for Handle {
+impl Drop for BlockingHandle {
     fn drop(&mut self) {
         self.0.close();
     }

@@ -19,14 +19,14 @@ thread_local! {
 
 plain_thread_local! {
     // The thread is in the pool's runtime, as it is for most tasks.
-    static IS_HOME: Cell<bool> = Cell::new(false);
+    static IS_IN_POOL_RUNTIME: Cell<bool> = Cell::new(false);
 }
 
 /// The runtimes of a thread of a pool.
 #[derive(Default)]
 struct ThreadRuntime {
     /// The pool's.
-    home: Option<Handle>,
+    pool_runtime: Option<Handle>,
     /// The one that the thread is in.
     entered: Option<Entered>,
 }
@@ -42,10 +42,15 @@ pub(super) enum TaskRuntime {
 }
 
 /// Enters the runtime of a pool on a thread that will run its tasks.
-pub(super) fn start_thread(home: Option<Handle>) {
-    let entered = home.clone().map(Entered::new);
-    THREAD.with(|thread| *thread.borrow_mut() = ThreadRuntime { home, entered });
-    update_is_home();
+pub(super) fn start_thread(pool_runtime: Option<Handle>) {
+    let entered = pool_runtime.clone().map(Entered::new);
+    THREAD.with(|thread| {
+        *thread.borrow_mut() = ThreadRuntime {
+            pool_runtime,
+            entered,
+        }
+    });
+    update_is_in_pool_runtime();
 }
 
 /// Leaves the runtime that the thread is in, before the thread exits.
@@ -63,8 +68,8 @@ pub(super) fn enter(runtime: TaskRuntime, nested: bool) -> Option<Entered> {
         TaskRuntime::Any => {}
         runtime if nested => return enter_nested(runtime),
         TaskRuntime::Pool => {
-            if !IS_HOME.with(Cell::get) {
-                change(THREAD.with(|thread| thread.borrow().home.clone()));
+            if !IS_IN_POOL_RUNTIME.with(Cell::get) {
+                change(THREAD.with(|thread| thread.borrow().pool_runtime.clone()));
             }
         }
         TaskRuntime::Submitter(runtime) => {
@@ -80,16 +85,18 @@ pub(super) fn enter(runtime: TaskRuntime, nested: bool) -> Option<Entered> {
 #[cold]
 fn change(runtime: Option<Handle>) {
     // In case leaving or entering a runtime panics.
-    IS_HOME.with(|is_home| is_home.set(false));
+    IS_IN_POOL_RUNTIME.with(|is_in_pool_runtime| is_in_pool_runtime.set(false));
     // `THREAD` is not borrowed while handles are dropped, which may drop the last part of a runtime.
     drop(THREAD.with(|thread| thread.borrow_mut().entered.take()));
     let entered = runtime.map(Entered::new);
     THREAD.with(|thread| thread.borrow_mut().entered = entered);
-    update_is_home();
+    update_is_in_pool_runtime();
 }
 
-fn update_is_home() {
-    IS_HOME.with(|is_home| is_home.set(THREAD.with(|thread| thread.borrow().is_home())));
+fn update_is_in_pool_runtime() {
+    IS_IN_POOL_RUNTIME.with(|is_in_pool_runtime| {
+        is_in_pool_runtime.set(THREAD.with(|thread| thread.borrow().is_in_pool_runtime()))
+    });
 }
 
 #[cold]
@@ -97,7 +104,7 @@ fn enter_nested(runtime: TaskRuntime) -> Option<Entered> {
     let runtime = match runtime {
         TaskRuntime::Submitter(runtime) => runtime,
         // Without a runtime of its own, it runs in that of the outer task.
-        _ => THREAD.with(|thread| thread.borrow().home.clone())?,
+        _ => THREAD.with(|thread| thread.borrow().pool_runtime.clone())?,
     };
     let current = Handle::try_current().ok();
     current
@@ -106,9 +113,9 @@ fn enter_nested(runtime: TaskRuntime) -> Option<Entered> {
 }
 
 impl ThreadRuntime {
-    fn is_home(&self) -> bool {
-        match &self.home {
-            Some(home) => self.is_in(home),
+    fn is_in_pool_runtime(&self) -> bool {
+        match &self.pool_runtime {
+            Some(runtime) => self.is_in(runtime),
             None => self.entered.is_none(),
         }
     }

@@ -21,23 +21,23 @@ use crate::sync::{MODEL, plain_thread_local};
 /// On average, one task out of this number is in the sample.
 const MEAN_INTERVAL: f64 = 16.0;
 /// A task that takes less is short: timing it would slow it down noticeably.
-const SHORT: Duration = Duration::from_micros(1);
+const SHORT_RUN_TIME: Duration = Duration::from_micros(1);
 /// The maximum includes tasks that are not timed one by one if they take this long together.
-const LONG: Duration = Duration::from_millis(1);
+const LONG_TIME: Duration = Duration::from_millis(1);
 /// After this number of short tasks, only the sample is timed.
-const MANY: u32 = 1024;
+const SHORT_TASKS_BEFORE_SAMPLING: u32 = 1024;
 /// Once there are this many groups, tasks that are queued at almost the same time share a group.
-const GROUPS: usize = 1024;
-/// Tasks share a group if they are queued within this time, multiplied by the number of times that the groups contain [`GROUPS`].
+const GROUPS_BEFORE_SHARING: usize = 1024;
+/// Tasks share a group if they are queued within this time, multiplied by the number of times that the groups contain [`GROUPS_BEFORE_SHARING`].
 const RESOLUTION: Duration = Duration::from_micros(1);
 /// Every task is timed again if fewer of the recent tasks were short. The difference allows for a few tasks that only
 /// seem to take long, since their thread has waited for the lock of the state.
-const TOO_FEW: u32 = MANY - 64;
+const MIN_SHORT_TASKS: u32 = SHORT_TASKS_BEFORE_SAMPLING - 64;
 
 /// The times of the tasks of a pool. A task is identified by its position in the order of all tasks ever queued.
 pub(super) struct Samples {
     /// The tasks in the queue that are timed, in the order of their positions.
-    queued: VecDeque<Group>,
+    queued: VecDeque<QueuedGroup>,
     random: fastrand::Rng,
     /// The number of short tasks in the recent past. A task that takes longer outweighs four of them, and a long one
     /// all.
@@ -49,7 +49,7 @@ pub(super) struct Samples {
 }
 
 /// Tasks that were queued together.
-struct Group {
+struct QueuedGroup {
     positions: Range<usize>,
     queued: Instant,
     choice: Choice,
@@ -120,7 +120,7 @@ impl Samples {
             last.positions.end = positions.end;
             return;
         }
-        self.queued.push_back(Group {
+        self.queued.push_back(QueuedGroup {
             positions,
             queued,
             choice,
@@ -131,7 +131,7 @@ impl Samples {
     /// does not need much memory for its times. It is short compared with the time for which the tasks of such a queue
     /// wait.
     fn resolution(&self) -> Duration {
-        RESOLUTION * (self.queued.len() / GROUPS) as u32
+        RESOLUTION * (self.queued.len() / GROUPS_BEFORE_SHARING) as u32
     }
 
     /// The task in this position is taken from the queue. Positions are taken in order. Returns `None` if the task is
@@ -142,7 +142,7 @@ impl Samples {
         if position < group.positions.start {
             return None;
         }
-        let Group { queued, choice, .. } = *group;
+        let QueuedGroup { queued, choice, .. } = *group;
         group.positions.start = position + 1;
         if group.positions.start == group.positions.end {
             self.queued.pop_front();
@@ -156,8 +156,8 @@ impl Samples {
 
     /// A thread has waited for a task. After a long wait, tasks are timed until one of them was short.
     pub(super) fn thread_waited(&mut self, time: Duration) {
-        if time >= LONG {
-            self.short = self.short.min(MANY - 1);
+        if time >= LONG_TIME {
+            self.short = self.short.min(SHORT_TASKS_BEFORE_SAMPLING - 1);
             self.times_all = true;
         }
     }
@@ -171,7 +171,7 @@ impl Samples {
             moved.push(moved[moved.len() - 1] + usize::from(*kept));
         }
         let start = end - kept.len();
-        self.queued.retain_mut(|Group { positions, .. }| {
+        self.queued.retain_mut(|QueuedGroup { positions, .. }| {
             *positions = moved[positions.start - start]..moved[positions.end - start];
             positions.start < positions.end
         });
@@ -207,7 +207,7 @@ impl Samples {
 
     /// Records the time of tasks that were not timed one by one.
     pub(super) fn record_lap(&mut self, lap: &Lap) {
-        if lap.time >= LONG {
+        if lap.time >= LONG_TIME {
             self.run_time.raise_max(lap.time);
         }
         self.weigh(lap.time, lap.tasks);
@@ -216,13 +216,15 @@ impl Samples {
     /// Decides from the time that tasks took together whether every task is timed.
     fn weigh(&mut self, time: Duration, tasks: u32) {
         self.short = match time {
-            time if time < SHORT * tasks => MANY.min(self.short + tasks),
-            time if time < LONG => self.short.saturating_sub(4 * tasks),
+            time if time < SHORT_RUN_TIME * tasks => {
+                SHORT_TASKS_BEFORE_SAMPLING.min(self.short + tasks)
+            }
+            time if time < LONG_TIME => self.short.saturating_sub(4 * tasks),
             _ => 0,
         };
         match self.short {
-            MANY => self.times_all = false,
-            ..TOO_FEW => self.times_all = true,
+            SHORT_TASKS_BEFORE_SAMPLING => self.times_all = false,
+            ..MIN_SHORT_TASKS => self.times_all = true,
             _ => {}
         }
     }
@@ -299,7 +301,7 @@ mod tests {
     /// Samples of a pool whose recent tasks were all short.
     fn with_short_tasks(seed: u64) -> Samples {
         let mut samples = seeded(seed);
-        samples.short = MANY;
+        samples.short = SHORT_TASKS_BEFORE_SAMPLING;
         samples.times_all = false;
         samples
     }
@@ -370,9 +372,9 @@ mod tests {
     #[test]
     fn every_task_is_timed_until_many_in_a_row_are_short() {
         let (mut samples, mut coin) = (seeded(4), Coin::seeded(4));
-        for position in 0..MANY as usize {
+        for position in 0..SHORT_TASKS_BEFORE_SAMPLING as usize {
             assert!(samples.times_all);
-            run(&mut samples, &mut coin, position, SHORT / 2);
+            run(&mut samples, &mut coin, position, SHORT_RUN_TIME / 2);
         }
         assert!(!samples.times_all);
     }
@@ -381,11 +383,11 @@ mod tests {
     fn a_few_waits_for_the_lock_among_short_tasks_change_nothing() {
         let mut samples = with_short_tasks(9);
         for tasks in [10, 5] {
-            let time = SHORT * tasks;
+            let time = SHORT_RUN_TIME * tasks;
             samples.record_lap(&Lap { tasks, time });
             assert!(!samples.times_all);
         }
-        let (tasks, time) = (2, SHORT * 2);
+        let (tasks, time) = (2, SHORT_RUN_TIME * 2);
         samples.record_lap(&Lap { tasks, time });
         assert!(samples.times_all);
     }
@@ -393,9 +395,13 @@ mod tests {
     #[test]
     fn every_task_is_timed_while_a_quarter_are_not_short() {
         let (mut samples, mut coin) = (with_short_tasks(5), Coin::seeded(5));
-        for position in 0..10 * MANY as usize {
+        for position in 0..10 * SHORT_TASKS_BEFORE_SAMPLING as usize {
             // Three short tasks do not make up for a longer one.
-            let time = if position % 4 == 0 { SHORT } else { SHORT / 2 };
+            let time = if position % 4 == 0 {
+                SHORT_RUN_TIME
+            } else {
+                SHORT_RUN_TIME / 2
+            };
             run(&mut samples, &mut coin, position, time);
         }
         assert!(samples.times_all);
@@ -406,23 +412,23 @@ mod tests {
         let mut samples = with_short_tasks(6);
         let mut lap = Lap {
             tasks: 16,
-            time: SHORT,
+            time: SHORT_RUN_TIME,
         };
         samples.record_lap(&lap);
         assert_eq!(samples.run_time.max(), Duration::ZERO);
         assert!(!samples.times_all);
-        lap.time = LONG;
+        lap.time = LONG_TIME;
         samples.record_lap(&lap);
-        assert_eq!(samples.run_time.max(), LONG);
+        assert_eq!(samples.run_time.max(), LONG_TIME);
         assert!(samples.times_all, "the next one is timed alone");
     }
 
     #[test]
     fn tasks_are_timed_after_a_long_wait_until_one_was_short() {
         let mut samples = with_short_tasks(7);
-        samples.thread_waited(LONG / 2);
+        samples.thread_waited(LONG_TIME / 2);
         assert!(!samples.times_all);
-        samples.thread_waited(LONG);
+        samples.thread_waited(LONG_TIME);
         for position in 0..2 {
             samples.push(position..position + 1, false);
             assert!(samples.times_all);

@@ -78,7 +78,7 @@ pub(super) fn not_acquired<F>(error: TryAcquireError, f: F) -> TrySpawnError<F> 
 }
 
 /// Tasks that were not accepted, and the reason.
-struct Refused {
+struct RefusedTasks {
     tasks: FifoList<Task<RunContext>>,
     /// The system's error if it has refused a thread; `None` if the pool is closed.
     error: Option<io::Error>,
@@ -127,7 +127,11 @@ pub(super) fn submit_batch<B: Body>(
 
 /// Queues a task that holds a permit, and makes sure that a thread will run it.
 #[inline]
-fn accept_one(this: &Arc<Shared>, task: Task<RunContext>, source: Source) -> Result<(), Refused> {
+fn accept_one(
+    this: &Arc<Shared>,
+    task: Task<RunContext>,
+    source: Source,
+) -> Result<(), RefusedTasks> {
     let is_chosen = toss();
     if is_chosen {
         return accept(this, task.into(), 1, true, source);
@@ -146,7 +150,7 @@ fn accept(
     count: usize,
     is_chosen: bool,
     source: Source,
-) -> Result<(), Refused> {
+) -> Result<(), RefusedTasks> {
     // The inbox may stay open: while it is open, these tasks need nothing but to be queued, like those in it.
     let mut state = this.lock();
     this.empty_inbox(&mut state);
@@ -186,7 +190,7 @@ fn refuse(
     count: usize,
     source: Source,
     error: Option<io::Error>,
-) -> Refused {
+) -> RefusedTasks {
     for _ in 0..count {
         this.release();
     }
@@ -195,7 +199,7 @@ fn refuse(
         // It was accepted earlier. The caller drops it, which counts it as cancelled.
         Source::Bulkhead => this.lock().totals().submitted += count as u64,
     }
-    Refused { tasks, error }
+    RefusedTasks { tasks, error }
 }
 
 /// Takes the bodies out of tasks that were not accepted.
@@ -203,8 +207,8 @@ fn refuse(
 /// # Safety
 ///
 /// The tasks were made by `Task::joinable`, each of a `PoolTask<B, G>`.
-unsafe fn take_back<B: Body, G: Guard>(refused: Refused) -> Vec<TrySpawnError<B>> {
-    let Refused { mut tasks, error } = refused;
+unsafe fn take_back<B: Body, G: Guard>(refused: RefusedTasks) -> Vec<TrySpawnError<B>> {
+    let RefusedTasks { mut tasks, error } = refused;
     let mut all = Vec::new();
     while let Some(task) = tasks.pop_front() {
         // SAFETY: as the caller promises.

@@ -175,7 +175,7 @@ fn run_thread(shared: &Arc<Shared>, number: usize) {
     runtime::start_thread(shared.options.runtime.clone());
     let host = Rc::new(WorkerHost::new(shared, number));
     let in_pool = enter_pool(Rc::clone(&host) as Rc<dyn PoolThread>);
-    Worker::new(shared, &host).take_tasks();
+    BlockingWorker::new(shared, &host).take_tasks();
     runtime::enter(runtime::TaskRuntime::Pool, false);
     shared.options.on_thread_stop.call();
     drop(in_pool);
@@ -187,7 +187,7 @@ fn run_thread(shared: &Arc<Shared>, number: usize) {
 }
 
 /// A thread of a pool, while it is counted among those of the pool.
-struct Worker<'a> {
+struct BlockingWorker<'a> {
     shared: &'a Arc<Shared>,
     host: &'a WorkerHost,
     context: RunContext,
@@ -195,7 +195,7 @@ struct Worker<'a> {
     stopwatch: Stopwatch,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> BlockingWorker<'a> {
     fn new(shared: &'a Arc<Shared>, host: &'a WorkerHost) -> Self {
         Self {
             shared,

@@ -52,10 +52,10 @@ pub(super) fn poll_in_place(work: Work) -> Option<Work> {
     }
 }
 
-/// Charges a task for a job that it submits to be polled in place: yields if the task's budget is used up.
+/// Consumes the budget of the task that submits a job to be polled in place, and yields if the budget is used up.
 ///
 /// Nothing else uses the thread's counter while the task submits.
-pub(super) async fn charge() {
+pub(super) async fn consume_budget() {
     let submitted = SUBMITTED.with(|submitted| submitted.replace(submitted.get().wrapping_add(1)));
     if submitted.is_multiple_of(JOBS_PER_UNIT) {
         poll_fn(|cx| coop::poll_proceed(cx).map(|coop| coop.made_progress())).await;

@@ -39,13 +39,13 @@ use crate::join::{AbortHandle, Id, JoinError};
 pub struct JoinMap<K, V, S = RandomState> {
     /// Also has the tasks that were replaced and have not ended.
     set: JoinSet<V>,
-    tasks: HashMap<Id, Task<K>>,
+    tasks: HashMap<Id, KeyedTask<K>>,
     /// The ids of `tasks` by the hashes of their keys: a key is in one place only, so that it need not be `Clone`.
     ids: HashMap<u64, Vec<Id>>,
     hasher: S,
 }
 
-struct Task<K> {
+struct KeyedTask<K> {
     key: K,
     hash: u64,
     abort: AbortHandle,
@@ -364,7 +364,7 @@ impl<K, V: 'static, S> JoinMap<K, V, S> {
         Some((self.remove_task(id)?.key, outcome))
     }
 
-    fn remove_task(&mut self, id: Id) -> Option<Task<K>> {
+    fn remove_task(&mut self, id: Id) -> Option<KeyedTask<K>> {
         let task = self.tasks.remove(&id)?;
         if let Some(ids) = self.ids.get_mut(&task.hash) {
             ids.retain(|other| *other != id);
@@ -575,7 +575,7 @@ impl<K: Hash + Eq, V: 'static, S: BuildHasher> JoinMap<K, V, S> {
         let id = abort.id();
         let hash = self.hasher.hash_one(&key);
         self.ids.entry(hash).or_default().push(id);
-        self.tasks.insert(id, Task { key, hash, abort });
+        self.tasks.insert(id, KeyedTask { key, hash, abort });
         // Last: the drop of the replaced key may panic.
         if let Some(replaced) = replaced {
             replaced.abort.abort();

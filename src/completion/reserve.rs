@@ -45,7 +45,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     /// # Ok(()) }
     /// ```
     pub async fn reserve(&self) -> Result<Permit<'_, Self>, Closed> {
-        self.shared().charge().await;
+        self.shared().consume_budget().await;
         Permit::reserve(self).await
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct Runners {
     runtime_gone: AtomicBool,
     /// Jobs that were submitted or resumed.
     submitted: Inbox<Task<RunContext>>,
-    queue: Mutex<Queue>,
+    queue: Mutex<RunQueue>,
     parking: Parking,
     take_suspended: Box<TakeSuspended>,
     /// A moving average of how long a job takes, in nanoseconds.
@@ -85,7 +85,7 @@ pub(super) struct Runners {
 type TakeSuspended = dyn Fn() -> FifoList<Task<RunContext>> + Send + Sync;
 
 /// The tasks that were taken out of the inbox, oldest first.
-struct Queue {
+struct RunQueue {
     tasks: FifoList<Task<RunContext>>,
     len: usize,
     /// The number of tasks that have been taken out of this queue.
@@ -95,9 +95,9 @@ struct Queue {
 /// The results of the last check of the watchdog.
 #[derive(Default)]
 struct WatchState {
-    /// The value of `Queue::taken` at its last check.
+    /// The value of `RunQueue::taken` at its last check.
     taken: usize,
-    /// The value of `Queue::taken` when it last started a runner.
+    /// The value of `RunQueue::taken` when it last started a runner.
     helped_at: Option<usize>,
     /// The number of consecutive checks without any runner.
     idle_checks: u32,
@@ -110,7 +110,7 @@ impl Runners {
         limit: usize,
         take_suspended: Box<TakeSuspended>,
     ) -> Arc<Self> {
-        let queue = Queue {
+        let queue = RunQueue {
             tasks: FifoList::new(),
             len: 0,
             taken: 0,
@@ -190,7 +190,7 @@ impl Runners {
             parked.wake();
             return;
         }
-        let runner = Runner {
+        let runner = RunnerTask {
             runners: Some(Arc::clone(this)),
             full_quanta: 0,
             idle_quanta: 0,
@@ -371,7 +371,7 @@ impl Watchdog for Runners {
 
 /// The work that a runner did in one poll.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Quantum {
+enum QuantumOutcome {
     /// There was no job.
     Empty,
     /// It took all jobs that there were.
@@ -403,7 +403,7 @@ impl IfDropped {
 }
 
 /// A task that polls jobs.
-struct Runner {
+struct RunnerTask {
     /// `None` once it has exited.
     runners: Option<Arc<Runners>>,
     /// The number of its current park. It is kept until the runner finds that it has been started again.
@@ -414,9 +414,9 @@ struct Runner {
     if_dropped: IfDropped,
 }
 
-impl Runner {
+impl RunnerTask {
     /// Polls some jobs.
-    fn run_quantum(&mut self, runners: &Arc<Runners>) -> Quantum {
+    fn run_quantum(&mut self, runners: &Arc<Runners>) -> QuantumOutcome {
         let begin = Instant::now();
         runners.busy.add(1);
         let mut jobs = 0;
@@ -431,14 +431,14 @@ impl Runner {
         quantum
     }
 
-    fn run_queued(runners: &Arc<Runners>, begin: Instant, jobs: &mut usize) -> Quantum {
+    fn run_queued(runners: &Arc<Runners>, begin: Instant, jobs: &mut usize) -> QuantumOutcome {
         let max = runners.jobs_per_quantum();
         // At least one: a quantum without jobs means that there are none.
         while *jobs < max && (*jobs == 0 || coop::has_budget_remaining()) {
             let Some((task, justifies_another)) = runners.next() else {
                 return match jobs {
-                    0 => Quantum::Empty,
-                    _ => Quantum::TookAll,
+                    0 => QuantumOutcome::Empty,
+                    _ => QuantumOutcome::TookAll,
                 };
             };
             if justifies_another {
@@ -450,7 +450,7 @@ impl Runner {
                 break;
             }
         }
-        Quantum::Full
+        QuantumOutcome::Full
     }
 
     fn poll_job(runners: &Runners, task: Task<RunContext>) {
@@ -463,21 +463,23 @@ impl Runner {
     }
 
     /// Returns `true` if the runner exits after this quantum.
-    fn exits(&mut self, runners: &Runners, quantum: Quantum) -> bool {
+    fn exits(&mut self, runners: &Runners, quantum: QuantumOutcome) -> bool {
         match quantum {
-            Quantum::Empty | Quantum::TookAll if self.idle_quanta == 0 => runners.exit_if_idle(),
-            Quantum::Empty | Quantum::TookAll => {
+            QuantumOutcome::Empty | QuantumOutcome::TookAll if self.idle_quanta == 0 => {
+                runners.exit_if_idle()
+            }
+            QuantumOutcome::Empty | QuantumOutcome::TookAll => {
                 self.idle_quanta -= 1;
                 runners.exit_if_excess()
             }
-            Quantum::Full => runners.exit_if_excess(),
+            QuantumOutcome::Full => runners.exit_if_excess(),
         }
     }
 
     /// Lets other tasks run. A worker with runnable tasks processes timers, I/O and Tokio's `yield_now` only after a
     /// number of polls, which would take milliseconds if each were a quantum. So a runner waits for these now and then.
-    fn yield_quantum(&mut self, quantum: Quantum, cx: &mut Context<'_>) {
-        if quantum == Quantum::Full {
+    fn yield_quantum(&mut self, quantum: QuantumOutcome, cx: &mut Context<'_>) {
+        if quantum == QuantumOutcome::Full {
             self.full_quanta += 1;
         }
         if self.full_quanta == QUANTA_PER_YIELD {
@@ -489,7 +491,7 @@ impl Runner {
     }
 }
 
-impl Future for Runner {
+impl Future for RunnerTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -516,7 +518,7 @@ impl Future for Runner {
     }
 }
 
-impl Drop for Runner {
+impl Drop for RunnerTask {
     fn drop(&mut self) {
         let Some(runners) = self.runners.take() else {
             return;

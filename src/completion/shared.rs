@@ -172,10 +172,10 @@ impl<T, K> Shared<T, K> {
         }
     }
 
-    /// Charges the task that submits a job, if jobs are polled in place.
-    pub(super) async fn charge(&self) {
+    /// Consumes the budget of the task that submits a job, if jobs are polled in place.
+    pub(super) async fn consume_budget(&self) {
         if self.poll_in_place {
-            in_place::charge().await;
+            in_place::consume_budget().await;
         }
     }
 

@@ -17,11 +17,11 @@ pub(super) struct StallWatch<T, K> {
     queue: Arc<CompletionQueue<T, K>>,
     /// 1 if the stream was polled since the last tick.
     polled: Number,
-    waits: Mutex<Waits>,
+    waits: Mutex<StallState>,
 }
 
 #[derive(Default)]
-struct Waits {
+struct StallState {
     /// The number of submitters that wait.
     waiting: usize,
     /// A tick will come.

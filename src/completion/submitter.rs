@@ -94,7 +94,7 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        self.shared().charge().await;
+        self.shared().consume_budget().await;
         match self.reservation().await {
             Some(reservation) => start(reservation, tag, future),
             None => Err(Closed::new((tag, future))),

@@ -69,11 +69,11 @@ use crate::weak_part::{ReadPart, WeakPart};
 #[derive(Clone)]
 pub struct ComputePool {
     /// Not `Shared` itself, to which the threads hold references that must not keep the pool open.
-    handle: Arc<Handle>,
+    handle: Arc<ComputeHandle>,
 }
 
 /// The last clone of a pool drops it, which closes the pool.
-struct Handle(Arc<Shared>);
+struct ComputeHandle(Arc<Shared>);
 
 /// The most tasks that are queued in one operation.
 const MAX_PUSH: usize = 256;
@@ -81,7 +81,7 @@ const MAX_PUSH: usize = 256;
 impl ComputePool {
     pub(super) fn with_options(options: Options) -> io::Result<Self> {
         let pool = Self {
-            handle: Arc::new(Handle(Arc::new(Shared::new(options)))),
+            handle: Arc::new(ComputeHandle(Arc::new(Shared::new(options)))),
         };
         for lane in 0..pool.shared().lanes.len() {
             // On an error the pool is dropped, and the threads that exist exit.
@@ -596,7 +596,7 @@ impl ComputePool {
     }
 }
 
-impl Drop for Handle {
+impl Drop for ComputeHandle {
     fn drop(&mut self) {
         self.0.close();
     }

@@ -23,8 +23,8 @@ use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::unwind::{AbortOnUnwind, contain};
 
-type Payload = Box<dyn Any + Send>;
-type Closure = Box<dyn FnOnce() + Send>;
+type PanicPayload = Box<dyn Any + Send>;
+type ScopedClosure = Box<dyn FnOnce() + Send>;
 
 /// A scope in which closures may borrow: see [`ComputePool::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -110,7 +110,7 @@ impl<'scope> Scope<'scope, '_> {
         let closure: Box<dyn FnOnce() + Send + 'scope> = Box::new(f);
         // SAFETY: only the lifetime changes. The closure is consumed before `'scope` ends: see the head of the file.
         let closure =
-            unsafe { mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, Closure>(closure) };
+            unsafe { mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, ScopedClosure>(closure) };
         self.state.push(closure);
         let state = Arc::clone(&self.state);
         // If the pool does not accept the ticket, the thread that waits runs the closure.
@@ -146,11 +146,11 @@ impl Drop for Waiter {
 struct ScopeState(Mutex<Tasks>);
 
 struct Tasks {
-    queue: VecDeque<Closure>,
+    queue: VecDeque<ScopedClosure>,
     /// The number of closures that run.
     running: usize,
     /// The payload of the first panic.
-    panic: Option<Payload>,
+    panic: Option<PanicPayload>,
     /// The thread that waits, while it sleeps.
     sleeper: Option<Thread>,
 }
@@ -169,7 +169,7 @@ impl ScopeState {
         lock(&self.0)
     }
 
-    fn push(&self, closure: Closure) {
+    fn push(&self, closure: ScopedClosure) {
         let mut tasks = self.lock();
         tasks.queue.push_back(closure);
         wake(tasks);

@@ -42,7 +42,7 @@ pub(super) struct Checked {
 
 /// The progress of a worker between two checks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum LaneProgress {
     /// One task has been running all the time.
     None,
     /// Less than a batch.
@@ -51,19 +51,19 @@ enum Progress {
 }
 
 impl LaneHistory {
-    fn update(&mut self, lane: &Lane, now: Instant) -> Progress {
+    fn update(&mut self, lane: &Lane, now: Instant) -> LaneProgress {
         let started = lane.counters().started.get();
         let tasks = started.wrapping_sub(self.started);
         match self.since {
-            Some(_) if tasks == 0 => return Progress::None,
+            Some(_) if tasks == 0 => return LaneProgress::None,
             Some(_) if tasks < lane.counters().batch_size() => {}
             _ => {
                 (self.started, self.since) = (started, Some(now));
-                return Progress::Fine;
+                return LaneProgress::Fine;
             }
         }
         (self.started, self.since) = (started, Some(now));
-        Progress::Slow
+        LaneProgress::Slow
     }
 }
 
@@ -111,8 +111,8 @@ impl LaneWatchdog {
             }
             checked.is_busy = true;
             let progress = history.update(lane, now);
-            lane.set_stuck(progress == Progress::None);
-            checked.needs_help |= progress != Progress::Fine && lane.has_queued();
+            lane.set_stuck(progress == LaneProgress::None);
+            checked.needs_help |= progress != LaneProgress::Fine && lane.has_queued();
         }
         if checked.is_busy {
             history.quiet = 0;

@@ -1,4 +1,4 @@
-//! [`Worker`]: a thread of a pool, which runs the tasks of its lane, helps other lanes, and sleeps.
+//! [`ComputeWorker`]: a thread of a pool, which runs the tasks of its lane, helps other lanes, and sleeps.
 
 use std::hint;
 use std::io;
@@ -27,7 +27,7 @@ pub(super) fn start(shared: &Arc<Shared>, lane: usize) -> io::Result<()> {
         builder = builder.stack_size(bytes);
     }
     shared.add_thread();
-    let worker = Worker::new(Arc::clone(shared), lane);
+    let worker = ComputeWorker::new(Arc::clone(shared), lane);
     let started = builder.spawn(move || worker.work()).map(drop);
     if started.is_err() {
         shared.remove_thread();
@@ -35,7 +35,7 @@ pub(super) fn start(shared: &Arc<Shared>, lane: usize) -> io::Result<()> {
     started
 }
 
-struct Worker {
+struct ComputeWorker {
     shared: Arc<Shared>,
     number: usize,
     context: RunContext,
@@ -51,7 +51,7 @@ struct Worker {
     spins: usize,
 }
 
-impl Worker {
+impl ComputeWorker {
     fn new(shared: Arc<Shared>, number: usize) -> Self {
         let outcomes = Arc::clone(&shared.lanes[number].counters().outcomes);
         Self {

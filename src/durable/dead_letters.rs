@@ -35,7 +35,7 @@ pub struct DeadLetters<'a> {
 }
 
 /// The payload of a dead letter.
-struct DeadPayload {
+struct TypedPayload {
     name: Arc<str>,
     /// The version of the type that has encoded it.
     version: u8,
@@ -170,7 +170,7 @@ impl<'a> DeadLetters<'a> {
     }
 
     /// Returns the payload of a dead letter, without the envelope.
-    async fn read(&self, id: TaskId) -> Result<Option<DeadPayload>, DurableError> {
+    async fn read(&self, id: TaskId) -> Result<Option<TypedPayload>, DurableError> {
         let read = |store: &'a dyn Backend| store.dead_letter_payload(id);
         let Some(found) = self.engine.ask(Some(id), read).await? else {
             return Ok(None);
@@ -179,7 +179,7 @@ impl<'a> DeadLetters<'a> {
         let damaged = |error| DurableError::damaged(store_name, id, error);
         let payload = found.payload.map_err(damaged)?;
         match open_payload(&payload) {
-            Some(it) => Ok(Some(DeadPayload {
+            Some(it) => Ok(Some(TypedPayload {
                 name: found.name,
                 version: it.version,
                 bytes: it.bytes.to_vec(),

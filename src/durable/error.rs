@@ -10,13 +10,13 @@ use super::{DeadReason, Durability, TaskId};
 /// An error of a durable task or of its store: the task was not stored, it has no output, or the store does not answer.
 #[derive(Clone)]
 pub struct DurableError {
-    kind: Kind,
+    kind: DurableErrorKind,
     task: Option<TaskId>,
     store_name: Arc<str>,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum DurableErrorKind {
     Dead {
         reason: DeadReason,
         error: String,
@@ -57,23 +57,23 @@ impl DurableError {
         reason: DeadReason,
         error: String,
     ) -> Self {
-        Self::of(store_name, task, Kind::Dead { reason, error })
+        Self::of(store_name, task, DurableErrorKind::Dead { reason, error })
     }
 
     pub(crate) fn cancelled(store_name: &Arc<str>, task: TaskId) -> Self {
-        Self::of(store_name, task, Kind::Cancelled)
+        Self::of(store_name, task, DurableErrorKind::Cancelled)
     }
 
     pub(crate) fn expired(store_name: &Arc<str>, task: TaskId) -> Self {
-        Self::of(store_name, task, Kind::Expired)
+        Self::of(store_name, task, DurableErrorKind::Expired)
     }
 
     pub(crate) fn rewound(store_name: &Arc<str>, task: TaskId) -> Self {
-        Self::of(store_name, task, Kind::Rewound)
+        Self::of(store_name, task, DurableErrorKind::Rewound)
     }
 
     pub(crate) fn too_large(store_name: &Arc<str>, task: TaskId, len: usize, max: usize) -> Self {
-        Self::of(store_name, task, Kind::TooLarge { len, max })
+        Self::of(store_name, task, DurableErrorKind::TooLarge { len, max })
     }
 
     pub(crate) fn encode(
@@ -81,7 +81,11 @@ impl DurableError {
         task: TaskId,
         error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self::of(store_name, task, Kind::Encode(error.into().into()))
+        Self::of(
+            store_name,
+            task,
+            DurableErrorKind::Encode(error.into().into()),
+        )
     }
 
     pub(crate) fn decode(
@@ -91,7 +95,7 @@ impl DurableError {
         output: Option<&[u8]>,
     ) -> Self {
         let (error, output) = (error.into(), output.map(Arc::from));
-        Self::of(store_name, task, Kind::Decode { error, output })
+        Self::of(store_name, task, DurableErrorKind::Decode { error, output })
     }
 
     pub(crate) fn decode_task(
@@ -99,7 +103,11 @@ impl DurableError {
         task: TaskId,
         error: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self::of(store_name, task, Kind::DecodeTask(error.into().into()))
+        Self::of(
+            store_name,
+            task,
+            DurableErrorKind::DecodeTask(error.into().into()),
+        )
     }
 
     pub(crate) fn decode_progress(
@@ -107,11 +115,15 @@ impl DurableError {
         task: TaskId,
         error: serde_json::Error,
     ) -> Self {
-        Self::of(store_name, task, Kind::DecodeProgress(Arc::new(error)))
+        Self::of(
+            store_name,
+            task,
+            DurableErrorKind::DecodeProgress(Arc::new(error)),
+        )
     }
 
     pub(crate) fn damaged(store_name: &Arc<str>, task: TaskId, description: String) -> Self {
-        Self::of(store_name, task, Kind::Damaged(description))
+        Self::of(store_name, task, DurableErrorKind::Damaged(description))
     }
 
     pub(crate) fn not_durable(
@@ -120,7 +132,7 @@ impl DurableError {
         wanted: Durability,
     ) -> Self {
         Self {
-            kind: Kind::NotDurable { found, wanted },
+            kind: DurableErrorKind::NotDurable { found, wanted },
             task: None,
             store_name: Arc::clone(store_name),
         }
@@ -128,33 +140,33 @@ impl DurableError {
 
     pub(crate) fn invalid(store_name: &Arc<str>, reason: String) -> Self {
         Self {
-            kind: Kind::Invalid(reason),
+            kind: DurableErrorKind::Invalid(reason),
             task: None,
             store_name: Arc::clone(store_name),
         }
     }
 
     pub(crate) fn conflict(store_name: &Arc<str>, holder: TaskId) -> Self {
-        Self::of(store_name, holder, Kind::Conflict)
+        Self::of(store_name, holder, DurableErrorKind::Conflict)
     }
 
     pub(crate) fn would_deadlock(store_name: &Arc<str>, task: TaskId) -> Self {
-        Self::of(store_name, task, Kind::WouldDeadlock)
+        Self::of(store_name, task, DurableErrorKind::WouldDeadlock)
     }
 
     /// Returns the error of a run that awaits its own task.
     pub(crate) fn awaits_itself(store_name: &Arc<str>, task: TaskId) -> Self {
-        Self::of(store_name, task, Kind::AwaitsItself)
+        Self::of(store_name, task, DurableErrorKind::AwaitsItself)
     }
 
     /// Returns the error of a handle that was deserialised and has no store.
     pub(crate) fn detached(task: TaskId) -> Self {
-        Self::of(&Arc::from("no store"), task, Kind::Detached)
+        Self::of(&Arc::from("no store"), task, DurableErrorKind::Detached)
     }
 
     pub(crate) fn closed(store_name: &Arc<str>, task: Option<TaskId>) -> Self {
         Self {
-            kind: Kind::Closed,
+            kind: DurableErrorKind::Closed,
             task,
             store_name: Arc::clone(store_name),
         }
@@ -162,13 +174,13 @@ impl DurableError {
 
     pub(crate) fn store(store_name: &Arc<str>, task: Option<TaskId>, failure: Failure) -> Self {
         Self {
-            kind: Kind::Store(failure),
+            kind: DurableErrorKind::Store(failure),
             task,
             store_name: Arc::clone(store_name),
         }
     }
 
-    fn of(store_name: &Arc<str>, task: TaskId, kind: Kind) -> Self {
+    fn of(store_name: &Arc<str>, task: TaskId, kind: DurableErrorKind) -> Self {
         Self {
             kind,
             task: Some(task),
@@ -196,7 +208,7 @@ impl DurableError {
     ///
     /// See [`dead_reason`](Self::dead_reason).
     pub fn is_dead(&self) -> bool {
-        matches!(self.kind, Kind::Dead { .. })
+        matches!(self.kind, DurableErrorKind::Dead { .. })
     }
 
     /// Returns the reason for which the task is dead, or `None` if it is not dead.
@@ -224,7 +236,7 @@ impl DurableError {
     /// ```
     pub fn dead_reason(&self) -> Option<DeadReason> {
         match self.kind {
-            Kind::Dead { reason, .. } => Some(reason),
+            DurableErrorKind::Dead { reason, .. } => Some(reason),
             _ => None,
         }
     }
@@ -235,7 +247,7 @@ impl DurableError {
     ///
     /// See [`DurableClient`](super::DurableClient).
     pub fn is_cancelled(&self) -> bool {
-        matches!(self.kind, Kind::Cancelled)
+        matches!(self.kind, DurableErrorKind::Cancelled)
     }
 
     /// Returns `true` if the store has no record of the task: it was never stored there, or it has ended, and
@@ -257,7 +269,10 @@ impl DurableError {
     /// # Ok(()) }
     /// ```
     pub fn is_expired(&self) -> bool {
-        matches!(self.kind, Kind::Expired | Kind::Rewound)
+        matches!(
+            self.kind,
+            DurableErrorKind::Expired | DurableErrorKind::Rewound
+        )
     }
 
     /// Returns `true` if the store has no record of the task and, since the handle of the task was made, has lost writes that it had
@@ -291,7 +306,7 @@ impl DurableError {
     /// # Ok(()) }
     /// ```
     pub fn is_rewound(&self) -> bool {
-        matches!(self.kind, Kind::Rewound)
+        matches!(self.kind, DurableErrorKind::Rewound)
     }
 
     /// Returns `true` if the encoded task is larger than a store accepts.
@@ -310,12 +325,12 @@ impl DurableError {
     /// # Ok(()) }
     /// ```
     pub fn is_too_large(&self) -> bool {
-        matches!(self.kind, Kind::TooLarge { .. })
+        matches!(self.kind, DurableErrorKind::TooLarge { .. })
     }
 
     /// Returns `true` if the task could not be [encoded](super::DurableTask::encode).
     pub fn is_encode(&self) -> bool {
-        matches!(self.kind, Kind::Encode(_))
+        matches!(self.kind, DurableErrorKind::Encode(_))
     }
 
     /// Returns `true` if the stored output is not that of this type of task, the dead letter is not a task of this type, or the reported
@@ -327,7 +342,9 @@ impl DurableError {
     pub fn is_decode(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Decode { .. } | Kind::DecodeTask(_) | Kind::DecodeProgress(_)
+            DurableErrorKind::Decode { .. }
+                | DurableErrorKind::DecodeTask(_)
+                | DurableErrorKind::DecodeProgress(_)
         )
     }
 
@@ -358,7 +375,7 @@ impl DurableError {
     /// ```
     pub fn encoded_output(&self) -> Option<&[u8]> {
         match &self.kind {
-            Kind::Decode { output, .. } => output.as_deref(),
+            DurableErrorKind::Decode { output, .. } => output.as_deref(),
             _ => None,
         }
     }
@@ -366,7 +383,7 @@ impl DurableError {
     /// Returns `true` if the store has lost the payload of the dead letter, or cannot read it. Other tasks are not
     /// affected.
     pub fn is_damaged(&self) -> bool {
-        matches!(self.kind, Kind::Damaged(_))
+        matches!(self.kind, DurableErrorKind::Damaged(_))
     }
 
     /// Returns `true` if the store is less durable than [a client](super::DurableClient::require) or the
@@ -376,7 +393,7 @@ impl DurableError {
     ///
     /// See [`DurableClient::require`](super::DurableClient::require).
     pub fn is_not_durable(&self) -> bool {
-        matches!(self.kind, Kind::NotDurable { .. })
+        matches!(self.kind, DurableErrorKind::NotDurable { .. })
     }
 
     /// Returns `true` if a run awaited the task and the wait could have kept the task from running: too many
@@ -436,11 +453,14 @@ impl DurableError {
     /// # Ok(()) }
     /// ```
     pub fn is_would_deadlock(&self) -> bool {
-        matches!(self.kind, Kind::WouldDeadlock | Kind::AwaitsItself)
+        matches!(
+            self.kind,
+            DurableErrorKind::WouldDeadlock | DurableErrorKind::AwaitsItself
+        )
     }
 
     pub(crate) fn is_own_run(&self) -> bool {
-        matches!(self.kind, Kind::AwaitsItself)
+        matches!(self.kind, DurableErrorKind::AwaitsItself)
     }
 
     /// Returns `true` if a deserialised handle was used before it was [attached](super::DurableHandle::attach) to a client.
@@ -456,7 +476,7 @@ impl DurableError {
     /// # Ok(()) }
     /// ```
     pub fn is_detached(&self) -> bool {
-        matches!(self.kind, Kind::Detached)
+        matches!(self.kind, DurableErrorKind::Detached)
     }
 
     /// Returns `true` if the client was closed, or the system refused a thread for it.
@@ -465,7 +485,7 @@ impl DurableError {
     ///
     /// See [`DurableClient::close`](super::DurableClient::close).
     pub fn is_closed(&self) -> bool {
-        matches!(self.kind, Kind::Closed)
+        matches!(self.kind, DurableErrorKind::Closed)
     }
 
     /// Returns `true` if the request may have taken effect: the connection to the store was lost after it was sent.
@@ -546,7 +566,7 @@ impl DurableError {
     /// # Ok(()) }
     /// ```
     pub fn is_invalid(&self) -> bool {
-        matches!(self.kind, Kind::Invalid(_))
+        matches!(self.kind, DurableErrorKind::Invalid(_))
             || self.is_failure(|cause| matches!(cause, Cause::Invalid(_)))
     }
 
@@ -557,7 +577,7 @@ impl DurableError {
     ///
     /// See [`Key::reject`](super::Key::reject).
     pub fn is_conflict(&self) -> bool {
-        matches!(self.kind, Kind::Conflict)
+        matches!(self.kind, DurableErrorKind::Conflict)
     }
 
     /// Returns `true` if the store cannot keep tasks because of its version or configuration, or if it has no [outbox](super::Outbox) for
@@ -612,7 +632,7 @@ impl DurableError {
 
     fn failure(&self) -> Option<&Failure> {
         match &self.kind {
-            Kind::Store(failure) => Some(failure),
+            DurableErrorKind::Store(failure) => Some(failure),
             _ => None,
         }
     }
@@ -630,46 +650,46 @@ impl fmt::Display for DurableError {
             None => write!(f, "{store_name}: ")?,
         }
         match &self.kind {
-            Kind::Dead { reason, error } => {
+            DurableErrorKind::Dead { reason, error } => {
                 write!(f, "it has failed for good: {reason}")?;
                 if !error.is_empty() {
                     write!(f, ": {error}")?;
                 }
                 f.write_str("; it can be replayed from the dead letters")
             }
-            Kind::Cancelled => f.write_str("it was cancelled"),
-            Kind::Expired => f.write_str(
+            DurableErrorKind::Cancelled => f.write_str("it was cancelled"),
+            DurableErrorKind::Expired => f.write_str(
                 "the store has no record of it: it was never stored, or its end is no longer kept",
             ),
-            Kind::Rewound => f.write_str(
+            DurableErrorKind::Rewound => f.write_str(
                 "the store has no record of it, and has lost acknowledged writes meanwhile: spawn it again under this id if it is to run",
             ),
-            Kind::TooLarge { len, max } => write!(
+            DurableErrorKind::TooLarge { len, max } => write!(
                 f,
                 "it has {len} bytes, and a store accepts at most {max}: keep the data elsewhere and put a reference to it in the task"
             ),
-            Kind::Encode(_) => f.write_str("it cannot be encoded"),
-            Kind::Decode { .. } => f.write_str("its output cannot be decoded as that of this type of task"),
-            Kind::DecodeProgress(_) => f.write_str("its progress cannot be decoded as this type"),
-            Kind::DecodeTask(_) => f.write_str("it cannot be decoded as this type of task"),
-            Kind::Damaged(description) => write!(f, "it is damaged: {description}"),
-            Kind::NotDurable { found, wanted } => write!(
+            DurableErrorKind::Encode(_) => f.write_str("it cannot be encoded"),
+            DurableErrorKind::Decode { .. } => f.write_str("its output cannot be decoded as that of this type of task"),
+            DurableErrorKind::DecodeProgress(_) => f.write_str("its progress cannot be decoded as this type"),
+            DurableErrorKind::DecodeTask(_) => f.write_str("it cannot be decoded as this type of task"),
+            DurableErrorKind::Damaged(description) => write!(f, "it is damaged: {description}"),
+            DurableErrorKind::NotDurable { found, wanted } => write!(
                 f,
                 "it is less durable than required: {found:?} instead of {wanted:?} (the docs of \
                  `Durability` name the settings for each level)"
             ),
-            Kind::Invalid(reason) => f.write_str(reason),
-            Kind::Conflict => f.write_str("it holds the key, so the new task was rejected and is not stored"),
-            Kind::WouldDeadlock => f.write_str(
+            DurableErrorKind::Invalid(reason) => f.write_str(reason),
+            DurableErrorKind::Conflict => f.write_str("it holds the key, so the new task was rejected and is not stored"),
+            DurableErrorKind::WouldDeadlock => f.write_str(
                 "the run that awaits it could keep it from running: end that run, and await it in the next, or spawn it with \
                  `TaskContext::spawn_all` and wait with `TaskContext::join`",
             ),
-            Kind::AwaitsItself => f.write_str(
+            DurableErrorKind::AwaitsItself => f.write_str(
                 "its own run awaits it: if a spawn has joined it, give it a key that it holds only `until_started`",
             ),
-            Kind::Detached => f.write_str("its handle was deserialised: attach it to a client"),
-            Kind::Closed => f.write_str("its client was closed, or the client's thread has ended"),
-            Kind::Store(failure) => failure.fmt(f),
+            DurableErrorKind::Detached => f.write_str("its handle was deserialised: attach it to a client"),
+            DurableErrorKind::Closed => f.write_str("its client was closed, or the client's thread has ended"),
+            DurableErrorKind::Store(failure) => failure.fmt(f),
         }
     }
 }
@@ -683,11 +703,11 @@ impl fmt::Debug for DurableError {
 impl Error for DurableError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            Kind::Encode(error)
-            | Kind::Decode { error, .. }
-            | Kind::DecodeTask(error)
-            | Kind::DecodeProgress(error) => Some(&**error),
-            Kind::Store(failure) => failure.source.as_deref().map(|error| error as _),
+            DurableErrorKind::Encode(error)
+            | DurableErrorKind::Decode { error, .. }
+            | DurableErrorKind::DecodeTask(error)
+            | DurableErrorKind::DecodeProgress(error) => Some(&**error),
+            DurableErrorKind::Store(failure) => failure.source.as_deref().map(|error| error as _),
             _ => None,
         }
     }

@@ -34,11 +34,11 @@ pub(crate) const MAX_NESTED_JOBS: u32 = 8;
 /// The maximum number of nested waits that run deferred drains. Each takes some of the stack.
 const MAX_NESTED_WAITS: u32 = 64;
 
-/// Set in `Jobs::depth` while drains are deferred. The depth is in the bits below.
+/// Set in `NestedJobs::depth` while drains are deferred. The depth is in the bits below.
 const DEFERRED: u32 = 1 << 31;
 
 /// The state that every job uses. It needs no destructor, so access to it is cheap.
-struct Jobs {
+struct NestedJobs {
     /// The number of nested jobs, and the bit `DEFERRED`.
     depth: Cell<u32>,
     /// The executors of the nested jobs, outermost first. Zero for a job that has ended.
@@ -49,7 +49,7 @@ struct Jobs {
     waits: Cell<u32>,
 }
 
-impl Jobs {
+impl NestedJobs {
     const fn new() -> Self {
         Self {
             depth: Cell::new(0),
@@ -61,7 +61,7 @@ impl Jobs {
 }
 
 plain_thread_local! {
-    static JOBS: Jobs = Jobs::new();
+    static JOBS: NestedJobs = NestedJobs::new();
 }
 
 thread_local! {
@@ -184,7 +184,7 @@ pub(super) fn run_deferred_drains() -> Result<(), Fault> {
 }
 
 #[cold]
-fn run_before_waiting(jobs: &Jobs) -> Result<(), Fault> {
+fn run_before_waiting(jobs: &NestedJobs) -> Result<(), Fault> {
     let waits = jobs.waits.get();
     if waits == MAX_NESTED_WAITS && has_deferred() {
         return Err(Fault::would_deadlock(Held::State));
@@ -209,7 +209,7 @@ pub(crate) fn defer(drain: Work) {
 /// Runs the deferred drains, and those that they defer. The outermost level is still entered, so none of them is
 /// nested in another unless that one waits. The outermost job has ended, so nothing waits inside it.
 #[cold]
-fn end_outermost(jobs: &Jobs) {
+fn end_outermost(jobs: &NestedJobs) {
     jobs.executors[0].set(0);
     while let Some(drain) = next_deferred() {
         drain.run();

@@ -95,11 +95,11 @@ pub struct Permit<'a, E: Bounded> {
 pub struct PollReserve<E: Bounded + 'static> {
     executor: E,
     /// `Some` while it waits.
-    waiting: Option<Waiting<E>>,
+    waiting: Option<AcquireFuture<E>>,
 }
 
 /// It is only polled through `&mut`, so it need not be `Sync`.
-type Waiting<E> =
+type AcquireFuture<E> =
     Unshared<Pin<Box<dyn Future<Output = Result<Permit<'static, E>, Closed>> + Send>>>;
 
 // ===== impl Permit =====
@@ -197,7 +197,7 @@ impl<E: Bounded + Send + Sync + 'static> PollReserve<E> {
         polled
     }
 
-    fn wait(&self) -> Waiting<E> {
+    fn wait(&self) -> AcquireFuture<E> {
         let executor = self.executor.clone();
         Unshared::new(Box::pin(async move {
             executor.acquire_permit().await?;

@@ -15,7 +15,7 @@ use crate::sync::Arc;
 use crate::task::Fault;
 
 /// The party that runs the queue. It determines what happens to an asynchronous job.
-enum Runner<'a, 'b> {
+enum Drainer<'a, 'b> {
     /// A submitter that can hand over: it leaves the job in the queue.
     Submitter,
     /// A thread that must not wait and cannot hand over: it rejects the job.
@@ -49,7 +49,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         let core = self.core();
         let jobs = capture_limit(core).saturating_add(own);
         let mut quantum = Quantum::new(jobs, core.options.capture_time);
-        let drained = self.drain(&mut quantum, true, &mut Runner::Submitter);
+        let drained = self.drain(&mut quantum, true, &mut Drainer::Submitter);
         quantum.record(&core.cost);
         let Err(owner) = drained else { return };
         // To delay this thread is better than to leave jobs behind.
@@ -61,7 +61,8 @@ impl<S: Send + 'static> Owner<'_, S> {
                 }
             }
             None => {
-                let drained = owner.drain(&mut Quantum::unlimited(), true, &mut Runner::LastResort);
+                let drained =
+                    owner.drain(&mut Quantum::unlimited(), true, &mut Drainer::LastResort);
                 debug_assert!(drained.is_ok());
             }
         }
@@ -107,7 +108,7 @@ impl<S: Send + 'static> Owner<'_, S> {
         mut self,
         quantum: &mut Quantum,
         captured: bool,
-        runner: &mut Runner<'_, '_>,
+        runner: &mut Drainer<'_, '_>,
     ) -> Result<(), Self> {
         if !self.advance_suspended(runner) {
             return Err(self);
@@ -126,8 +127,8 @@ impl<S: Send + 'static> Owner<'_, S> {
     }
 
     /// Runs the next queued job. Returns `false` if it waits, or is left to another runner.
-    fn run_next(&mut self, captured: bool, runner: &mut Runner<'_, '_>) -> bool {
-        let submitter = matches!(runner, Runner::Submitter);
+    fn run_next(&mut self, captured: bool, runner: &mut Drainer<'_, '_>) -> bool {
+        let submitter = matches!(runner, Drainer::Submitter);
         let next = match submitter {
             true => self.next_closure(),
             false => self.next(),
@@ -151,18 +152,18 @@ impl<S: Send + 'static> Owner<'_, S> {
     }
 
     /// Advances the suspended job as far as this runner can. Returns `true` if none is left.
-    fn advance_suspended(&mut self, runner: &mut Runner<'_, '_>) -> bool {
+    fn advance_suspended(&mut self, runner: &mut Drainer<'_, '_>) -> bool {
         if !self.is_suspended() {
             return true;
         }
         match runner {
-            Runner::Submitter => false,
-            Runner::LastResort => {
+            Drainer::Submitter => false,
+            Drainer::LastResort => {
                 self.fail_suspended(|| Fault::rejected(io::Error::other(NO_TARGET)));
                 // A runner that must not wait has not started the job, so there is no guard.
                 !self.core().suspended.is_held()
             }
-            Runner::Drain(cx) => self.poll_suspended(cx).is_ready(),
+            Drainer::Drain(cx) => self.poll_suspended(cx).is_ready(),
         }
     }
 
@@ -234,8 +235,8 @@ impl<S: Send + 'static> Future for Drain<S> {
         core.cost.resume();
         let mut quantum = Quantum::of_drain();
         let runner = &mut match core.suspended.is_drain_refused() {
-            true => Runner::LastResort,
-            false => Runner::Drain(cx),
+            true => Drainer::LastResort,
+            false => Drainer::Drain(cx),
         };
         let drained = owner
             .drain(&mut quantum, false, runner)

@@ -23,7 +23,7 @@ pub(super) struct Queue<L> {
     /// Jobs in the buckets. Changed under the lock. The owner, which alone adds, may read it without the lock: it
     /// may read a number that is too high, never one that is too low.
     buffered: Number,
-    buckets: Mutex<Buckets<L>>,
+    buckets: Mutex<LevelBuckets<L>>,
     /// Jobs that the owner has taken out.
     taken: Number,
     /// Jobs that were aborted here.
@@ -37,7 +37,7 @@ impl<L> Queue<L> {
             submitted: Number::new(0),
             leveled: Number::new(0),
             buffered: Number::new(0),
-            buckets: Mutex::new(Buckets::new()),
+            buckets: Mutex::new(LevelBuckets::new()),
             taken: Number::new(0),
             aborted: Number::new(0),
             longest: Number::new(0),
@@ -95,7 +95,7 @@ impl<L> Queue<L> {
     pub(super) fn abort_all(&self, inbox: &Inbox<Task<L>>) -> usize {
         let (mut all, mut newest_first) = self.with_buckets(|buckets| {
             self.buffered.set(0);
-            (mem::replace(buckets, Buckets::new()), inbox.detach())
+            (mem::replace(buckets, LevelBuckets::new()), inbox.detach())
         });
         // Not under the lock: there may be many.
         let (jobs, count) = newest_first.take_newest(usize::MAX);
@@ -110,7 +110,7 @@ impl<L> Queue<L> {
         (length, self.longest.get().max(length))
     }
 
-    fn with_buckets<R>(&self, f: impl FnOnce(&mut Buckets<L>) -> R) -> R {
+    fn with_buckets<R>(&self, f: impl FnOnce(&mut LevelBuckets<L>) -> R) -> R {
         f(&mut lock(&self.buckets))
     }
 
@@ -121,7 +121,7 @@ impl<L> Queue<L> {
     }
 
     /// Moves the jobs of the inbox into the buckets.
-    fn refill(&self, buckets: &mut Buckets<L>, inbox: &Inbox<Task<L>>) {
+    fn refill(&self, buckets: &mut LevelBuckets<L>, inbox: &Inbox<Task<L>>) {
         let (jobs, count) = inbox.detach().take_newest(usize::MAX);
         if count == 0 {
             return;
@@ -132,7 +132,7 @@ impl<L> Queue<L> {
 }
 
 /// Jobs by level.
-struct Buckets<L> {
+struct LevelBuckets<L> {
     /// By rank: the highest level first.
     lists: [FifoList<Task<L>>; Level::COUNT],
     /// By rank: the jobs of higher levels that have overtaken the one which is next.
@@ -142,7 +142,7 @@ struct Buckets<L> {
     leveled: bool,
 }
 
-impl<L> Buckets<L> {
+impl<L> LevelBuckets<L> {
     fn new() -> Self {
         Self {
             lists: std::array::from_fn(|_| FifoList::new()),

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Next, Tick, Timer, TimerHeap};
+use super::{NextAction, Tick, Timer, TimerHeap};
 
 /// The time that a test waits for an event.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -183,10 +183,10 @@ fn only_the_earliest_tick_wakes_the_timer() {
         heap.add(at, Arc::downgrade(&tick))
     });
     assert_eq!(wakes, [true, false, false, false, true, false, true]);
-    assert!(matches!(heap.next(now), Next::Due(_)));
+    assert!(matches!(heap.next(now), NextAction::Due(_)));
     let next = now + Duration::from_secs(4);
-    assert!(matches!(heap.next(now), Next::At(at) if at == next));
-    assert!(matches!(heap.next(next), Next::Due(_)));
+    assert!(matches!(heap.next(now), NextAction::At(at) if at == next));
+    assert!(matches!(heap.next(next), NextAction::Due(_)));
 }
 
 #[test]

@@ -23,10 +23,10 @@ pub(super) struct Numbers {
 
 /// The values of a part or of an item. Those of one kind have the same families in the same order.
 #[derive(Clone, Debug, Default)]
-struct Values(Vec<Number>);
+struct Values(Vec<LabelledValue>);
 
 #[derive(Clone, Debug)]
-struct Number {
+struct LabelledValue {
     family: &'static Family,
     label_value: &'static str,
     /// `None` if the part has no such value.
@@ -181,7 +181,7 @@ fn add_item(
 impl Values {
     fn read<M>(rows: &'static [Row<M>], numbers: &M) -> Self {
         let values = rows.iter().flat_map(|row| {
-            row.values.iter().map(|(label_value, read)| Number {
+            row.values.iter().map(|(label_value, read)| LabelledValue {
                 family: &row.family,
                 label_value,
                 value: read(numbers),

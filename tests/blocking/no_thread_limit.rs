@@ -36,7 +36,7 @@ fn in_child(name: &str, test: fn()) {
             return;
         }
     };
-    let said = attend(&mut child, user);
+    let said = answer_requests(&mut child, user);
     let status = child.wait().unwrap();
     let said = match said {
         Ok(said) => said,
@@ -62,7 +62,7 @@ fn start(name: &str, user: u32) -> io::Result<Child> {
 }
 
 /// Sets the limits that the child asks for, and returns the rest of its output.
-fn attend(child: &mut Child, user: u32) -> io::Result<String> {
+fn answer_requests(child: &mut Child, user: u32) -> io::Result<String> {
     let id = child.id();
     let mut answers = child.stdin.take().expect("it is piped");
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();

@@ -1,4 +1,4 @@
-//! Panics in the drop of whatever a task brings along: the thread survives, and the books are right.
+//! Panics in the drop of whatever a task brings along: the thread survives, and the counters are right.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::mpsc;

@@ -56,8 +56,12 @@ async fn the_newest_dead_letters_are_listed_first(store: TestStore) {
     }
     ids.reverse();
     for limit in [0, 1, 3, 5, 100] {
-        let letters = client.dead_letters().list(DeadFilter::all(), limit).await;
-        let listed: Vec<_> = letters.unwrap().iter().map(|letter| letter.id).collect();
+        let dead_letters = client.dead_letters().list(DeadFilter::all(), limit).await;
+        let listed: Vec<_> = dead_letters
+            .unwrap()
+            .iter()
+            .map(|dead_letter| dead_letter.id)
+            .collect();
         assert_eq!(listed, ids[..limit.min(5)]);
     }
 }
@@ -80,8 +84,8 @@ async fn dead_letters_are_found_by_name_and_by_id(store: TestStore) {
         (DeadFilter::ids([one, unknown]), 1),
         (DeadFilter::ids([one, two, one]), 2),
     ] {
-        let letters = client.dead_letters().list(filter.clone(), 9).await.unwrap();
-        assert_eq!(letters.len(), found, "{filter:?}");
+        let dead_letters = client.dead_letters().list(filter.clone(), 9).await.unwrap();
+        assert_eq!(dead_letters.len(), found, "{filter:?}");
     }
     let dead = client.dead_letters();
     assert_eq!(dead.delete(DeadFilter::ids([])).await.unwrap(), 0);
@@ -256,8 +260,8 @@ async fn assert_damaged(client: &DurableClient, id: throng::durable::TaskId) {
     assert!(error.is_damaged() && !error.is_corrupt(), "{error}");
     assert!(error.to_string().contains("is damaged: its "), "{error}");
     assert!(dead.task::<Text>(id).await.unwrap_err().is_damaged());
-    let letters = dead.list(DeadFilter::all(), 9).await.unwrap();
-    assert_eq!(letters.len(), 1);
+    let dead_letters = dead.list(DeadFilter::all(), 9).await.unwrap();
+    assert_eq!(dead_letters.len(), 1);
 }
 
 #[tokio::test]

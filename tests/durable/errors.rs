@@ -77,15 +77,18 @@ async fn a_task_that_fails_too_often_is_a_dead_letter_with_its_last_error(store:
     let error = within(handle).await.unwrap_err();
     assert_eq!(error.dead_reason(), Some(DeadReason::Attempts));
     assert!(error.to_string().contains("outer 3: inner"), "{error}");
-    let letters = client.dead_letters().list(DeadFilter::all(), 9).await;
-    let [letter] = &letters.unwrap()[..] else {
+    let dead_letters = client.dead_letters().list(DeadFilter::all(), 9).await;
+    let [dead_letter] = &dead_letters.unwrap()[..] else {
         panic!("there is one dead letter");
     };
-    assert_eq!((letter.id, &*letter.name), (id, "number"));
-    assert_eq!((letter.reason, letter.crashes), (DeadReason::Attempts, 0));
-    assert_eq!(letter.error, "outer 3: inner");
+    assert_eq!((dead_letter.id, &*dead_letter.name), (id, "number"));
+    assert_eq!(
+        (dead_letter.reason, dead_letter.crashes),
+        (DeadReason::Attempts, 0)
+    );
+    assert_eq!(dead_letter.error, "outer 3: inner");
     // "How many of its runs have failed."
-    assert_eq!(letter.failures, 3);
+    assert_eq!(dead_letter.failures, 3);
 }
 
 async fn one_attempt_is_one(store: TestStore) {
@@ -194,8 +197,8 @@ async fn a_long_error_is_shortened(store: TestStore) {
     .await;
     let error = within(spawn(&client, 1).await).await.unwrap_err();
     assert!(error.to_string().len() < 3_000);
-    let letters = client.dead_letters().list(DeadFilter::all(), 1).await;
-    assert_eq!(letters.unwrap()[0].error.len(), 2_045);
+    let dead_letters = client.dead_letters().list(DeadFilter::all(), 1).await;
+    assert_eq!(dead_letters.unwrap()[0].error.len(), 2_045);
 }
 
 async fn a_long_error_of_an_attempt_is_shortened(store: TestStore) {
@@ -213,8 +216,8 @@ async fn a_long_error_of_an_attempt_is_shortened(store: TestStore) {
     })
     .await;
     within(spawn(&client, 1).await).await.unwrap_err();
-    let letters = client.dead_letters().list(DeadFilter::all(), 1).await;
-    let errors = letters.unwrap().remove(0).errors;
+    let dead_letters = client.dead_letters().list(DeadFilter::all(), 1).await;
+    let errors = dead_letters.unwrap().remove(0).errors;
     let lengths: Vec<_> = errors.iter().map(|it| it.error.len()).collect();
     assert_eq!(lengths, [1_021, 1_024]);
 }

@@ -177,11 +177,11 @@ async fn retries_end_when_their_time_is_over(store: TestStore) {
     let handle = spawn_as(&client, 1, options).await;
     let error = within(handle).await.unwrap_err();
     assert_eq!(error.dead_reason(), Some(DeadReason::Attempts));
-    let letters = client.dead_letters().list(DeadFilter::all(), 9).await;
-    let letter = letters.unwrap().remove(0);
-    assert!(letter.failures > 1, "{letter:?}");
-    let last = letter.errors.last().expect("it was tried again");
-    assert!(last.age < 100 * SECOND, "{letter:?}");
+    let dead_letters = client.dead_letters().list(DeadFilter::all(), 9).await;
+    let dead_letter = dead_letters.unwrap().remove(0);
+    assert!(dead_letter.failures > 1, "{dead_letter:?}");
+    let last = dead_letter.errors.last().expect("it was tried again");
+    assert!(last.age < 100 * SECOND, "{dead_letter:?}");
 }
 
 async fn the_policy_of_a_spawn_outlives_a_replay(store: TestStore) {
@@ -193,8 +193,8 @@ async fn the_policy_of_a_spawn_outlives_a_replay(store: TestStore) {
     assert_eq!(replayed.unwrap(), 1);
     until("it has failed again", || executor.metrics().died == 2).await;
     assert_eq!(executor.metrics().retried, 0);
-    let letters = client.dead_letters();
-    let task: Option<Number> = letters.task(handle.id()).await.unwrap();
+    let dead_letters = client.dead_letters();
+    let task: Option<Number> = dead_letters.task(handle.id()).await.unwrap();
     assert_eq!(task.map(|task| task.0), Some(1));
 }
 

@@ -230,8 +230,10 @@ async fn a_replayed_task_has_no_progress(store: TestStore) {
     let handle = spawn(&client, 1).await;
     within(handle.clone()).await.unwrap_err();
     for _ in 0..2 {
-        let letters = client.dead_letters();
-        let replayed = letters.replay(throng::durable::DeadFilter::all()).await;
+        let dead_letters = client.dead_letters();
+        let replayed = dead_letters
+            .replay(throng::durable::DeadFilter::all())
+            .await;
         assert_eq!(replayed.unwrap(), 1);
         let error = within(handle.clone()).await.unwrap_err();
         assert!(error.to_string().contains("it fails"), "{error}");

@@ -66,6 +66,6 @@ async fn handles_of_tasks_in_excess_get_the_error_of_expired_ones(store: TestSto
         let error = within(handle).await.unwrap_err();
         assert!(error.is_expired(), "{error}");
     }
-    let letters = client.dead_letters().list(DeadFilter::all(), 9).await;
-    assert_eq!(letters.unwrap(), []);
+    let dead_letters = client.dead_letters().list(DeadFilter::all(), 9).await;
+    assert_eq!(dead_letters.unwrap(), []);
 }

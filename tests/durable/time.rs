@@ -159,20 +159,20 @@ async fn dead_letters_are_kept_for_30_days() {
     let handle = spawn(&client, 1).await;
     run_due(&mut executor).await;
     clock.advance(30 * DAY - Duration::from_millis(1));
-    let letters = client
+    let dead_letters = client
         .dead_letters()
         .list(DeadFilter::all(), 9)
         .await
         .unwrap();
-    assert_eq!(letters[0].age, 30 * DAY - Duration::from_millis(1));
+    assert_eq!(dead_letters[0].age, 30 * DAY - Duration::from_millis(1));
     clock.advance(Duration::from_millis(1));
     assert_eq!(handle.status().await.unwrap(), Status::Absent);
-    let letters = client
+    let dead_letters = client
         .dead_letters()
         .list(DeadFilter::all(), 9)
         .await
         .unwrap();
-    assert_eq!(letters, []);
+    assert_eq!(dead_letters, []);
 }
 
 /// A task that is not registered where tests run it.

@@ -171,18 +171,18 @@ async fn a_newer_worker_migrates_older_tasks(store: TestStore) {
     // A dead letter is read as a task of the version of the program that asks.
     let id = failing.id();
     assert!(within(failing).await.is_err_and(|error| error.is_dead()));
-    let letter = client.dead_letters().task::<Bill>(id).await.unwrap();
-    assert_eq!(letter.expect("it is there").currency, "EUR");
-    let letter = client.dead_letters().task::<OldBill>(id).await.unwrap();
-    assert_eq!(letter.expect("it is there").cents, 15);
+    let dead_letter = client.dead_letters().task::<Bill>(id).await.unwrap();
+    assert_eq!(dead_letter.expect("it is there").currency, "EUR");
+    let dead_letter = client.dead_letters().task::<OldBill>(id).await.unwrap();
+    assert_eq!(dead_letter.expect("it is there").cents, 15);
     let payload = client.dead_letters().payload(id).await.unwrap();
     assert_eq!(payload.expect("it is there"), br#"{"cents":15}"#);
     // A program cannot read one of a newer version.
     let newer = client.spawn(Bill::new(15)).await.unwrap();
     let id = newer.id();
     assert!(within(newer).await.is_err_and(|error| error.is_dead()));
-    let letter = client.dead_letters().task::<OldBill>(id).await;
-    assert!(letter.is_err_and(|error| error.is_decode()));
+    let dead_letter = client.dead_letters().task::<OldBill>(id).await;
+    assert!(dead_letter.is_err_and(|error| error.is_decode()));
     let payload = client.dead_letters().payload(id).await.unwrap();
     let expected = br#"{"amount":15,"currency":"EUR"}"#;
     assert_eq!(payload.expect("it is there"), expected);
@@ -260,8 +260,8 @@ async fn a_type_with_a_new_name_knows_the_versions_of_its_former_name(store: Tes
     }
     let id = failing.id();
     assert!(within(failing).await.is_err_and(|error| error.is_dead()));
-    let letter = client.dead_letters().task::<Payment>(id).await.unwrap();
-    assert_eq!(letter.expect("it is there").amount, 15);
+    let dead_letter = client.dead_letters().task::<Payment>(id).await.unwrap();
+    assert_eq!(dead_letter.expect("it is there").amount, 15);
     // A program that knows only the former name does not take a task with the new one for its own.
     let newest = client.spawn(Payment { amount: 4 }).await.unwrap();
     let same = client.attach::<Bill>(newest.id());
@@ -315,16 +315,19 @@ async fn a_task_that_cannot_be_migrated_is_a_dead_letter(store: TestStore) {
         let error = within(handle).await.unwrap_err();
         assert_eq!(error.dead_reason(), Some(DeadReason::Unreadable));
         assert!(error.to_string().contains(reason), "{error}");
-        let letter = client.dead_letters().task::<OldBill>(id).await.unwrap();
-        assert_eq!(letter.expect("its payload is kept").cents, cents);
+        let dead_letter = client.dead_letters().task::<OldBill>(id).await.unwrap();
+        assert_eq!(dead_letter.expect("its payload is kept").cents, cents);
     }
     new.shutdown(Duration::ZERO).await;
-    let letters = client.dead_letters();
-    let dead = letters.list(DeadFilter::all(), 9).await.unwrap();
-    assert_eq!(letters.replay(DeadFilter::name("bill")).await.unwrap(), 2);
+    let dead_letters = client.dead_letters();
+    let dead = dead_letters.list(DeadFilter::all(), 9).await.unwrap();
+    assert_eq!(
+        dead_letters.replay(DeadFilter::name("bill")).await.unwrap(),
+        2
+    );
     let _mended = worker::<MendedBill>(&client).await;
-    for letter in dead {
-        let handle = client.attach::<MendedBill>(letter.id);
+    for dead_letter in dead {
+        let handle = client.attach::<MendedBill>(dead_letter.id);
         assert!(within(handle).await.unwrap().starts_with("mended 1"));
     }
 }

@@ -74,14 +74,14 @@ async fn it_costs(site: &Site, pill: Job, max_crashes: u32, others: u32, work: W
     let id = poison.id();
     let error = within(poison).await.expect_err("it is dead");
     assert_eq!(error.dead_reason(), Some(DeadReason::Crashes));
-    let letters = site.client.dead_letters().list(DeadFilter::all(), 10).await;
-    let mut letters = letters.expect("an answer");
-    letters.retain(|letter| letter.id == id);
-    assert_eq!(letters.len(), 1, "{letters:?}");
+    let dead_letters = site.client.dead_letters().list(DeadFilter::all(), 10).await;
+    let mut dead_letters = dead_letters.expect("an answer");
+    dead_letters.retain(|dead_letter| dead_letter.id == id);
+    assert_eq!(dead_letters.len(), 1, "{dead_letters:?}");
     // Of the first death, nobody may know whether the worker ran it.
-    let seen = letters[0].crashes;
+    let seen = dead_letters[0].crashes;
     assert!([max_crashes - 1, max_crashes].contains(&seen), "{seen}");
-    assert_eq!(letters[0].failures, 0);
+    assert_eq!(dead_letters[0].failures, 0);
     let counts = site.settled().await;
     let ended = (counts.done - earlier.done, counts.dead - earlier.dead);
     assert_eq!(ended, (25, 1), "{counts:?}");

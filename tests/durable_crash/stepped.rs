@@ -105,14 +105,18 @@ async fn end_some(site: &Site) -> Vec<TaskId> {
 
 /// Asserts that the outputs can be awaited, and that all dead letters are listed.
 async fn assert_kept(site: &Site, ids: &[TaskId]) {
-    let letters = site.client.dead_letters();
-    let letters = letters
+    let dead_letters = site.client.dead_letters();
+    let dead_letters = dead_letters
         .list(DeadFilter::all(), 100)
         .await
         .expect("the store answers");
-    assert_eq!(letters.len(), ids.len() / 9);
+    assert_eq!(dead_letters.len(), ids.len() / 9);
     for ids in ids.chunks(9) {
-        assert!(letters.iter().any(|letter| letter.id == ids[8]));
+        assert!(
+            dead_letters
+                .iter()
+                .any(|dead_letter| dead_letter.id == ids[8])
+        );
         outcomes(ids[..8].iter().map(|&id| site.client.attach::<Job>(id))).await;
     }
 }

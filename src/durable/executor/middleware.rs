@@ -43,10 +43,10 @@ pub struct RunOutput {
 /// Dropping it drops the run at its current await point.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct RunFuture {
-    progress: Progress,
+    progress: RunFutureState,
 }
 
-enum Progress {
+enum RunFutureState {
     /// The task runs, without layers.
     Run(EncodedRun),
     Layers(Pin<Box<dyn Future<Output = Result<RunOutput, RunError>> + Send>>),
@@ -139,7 +139,7 @@ where
         let run = self.call(request);
         let run = async { run.await.map_err(|error| RunError::of_layer(error.into())) };
         RunFuture {
-            progress: Progress::Layers(Box::pin(run)),
+            progress: RunFutureState::Layers(Box::pin(run)),
         }
     }
 
@@ -191,8 +191,8 @@ impl<App> RunRequest<App> {
         // A layer may have run a clone of this request before.
         self.cx.steps.begin_try();
         let progress = match decode(self.run_fn, self.name, self.payload, self.cx) {
-            Ok(run) => Progress::Run(run),
-            Err(reason) => Progress::Unreadable(reason),
+            Ok(run) => RunFutureState::Run(run),
+            Err(reason) => RunFutureState::Unreadable(reason),
         };
         RunFuture { progress }
     }
@@ -243,12 +243,12 @@ impl Future for RunFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.progress {
-            Progress::Run(run) => {
+            RunFutureState::Run(run) => {
                 let sealed = ready!(run.as_mut().poll(cx))?;
                 Poll::Ready(Ok(RunOutput { sealed }))
             }
-            Progress::Layers(run) => run.as_mut().poll(cx),
-            Progress::Unreadable(reason) => {
+            RunFutureState::Layers(run) => run.as_mut().poll(cx),
+            RunFutureState::Unreadable(reason) => {
                 Poll::Ready(Err(RunError::unreadable(mem::take(reason))))
             }
         }

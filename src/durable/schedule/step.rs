@@ -88,7 +88,7 @@ pub(crate) fn set_paused(
 pub(crate) fn remove(stored: &StoredSchedule) -> ScheduleChange {
     ScheduleChange {
         name: stored.name.clone(),
-        before: Some((stored.row.version, stored.home)),
+        before: Some((stored.row.version, stored.partition)),
         after: None,
         queue: QueueName::DEFAULT,
         tasks: Vec::new(),
@@ -224,7 +224,7 @@ fn change(stored: &StoredSchedule, body: &Body, now: u64, tasks: Vec<NewTask>) -
     };
     ScheduleChange {
         name: stored.name.clone(),
-        before: Some((stored.row.version, stored.home)),
+        before: Some((stored.row.version, stored.partition)),
         after: Some(row),
         queue: body.definition.template.queue.clone(),
         tasks,

@@ -367,7 +367,7 @@ impl PostgresStore {
     }
 
     /// Runs a request whose transaction has the store for itself.
-    fn write_alone<R, T>(&self, request: R, run: Run<R, T>) -> Answer<'static, T>
+    fn write_exclusive<R, T>(&self, request: R, run: Run<R, T>) -> Answer<'static, T>
     where
         R: Send + Sync + 'static,
         T: Send + 'static,

@@ -83,7 +83,7 @@ pub struct StoredSchedule {
     /// The name of the schedule.
     pub name: ScheduleName,
     /// The partition in which the row is stored.
-    pub home: usize,
+    pub partition: usize,
     /// The row.
     pub row: ScheduleRow,
 }

@@ -35,8 +35,8 @@ async fn a_row_that_cannot_be_read_is_a_dead_letter(database: Database) {
     let error = client.attach::<Number>(first).await.unwrap_err();
     assert_eq!(error.dead_reason(), Some(DeadReason::Unreadable));
     assert!(error.to_string().contains("a row of the outbox"), "{error}");
-    let letters = client.dead_letters().list(DeadFilter::all(), 10).await;
-    assert_eq!(letters.expect("an answer").len(), 3);
+    let dead_letters = client.dead_letters().list(DeadFilter::all(), 10).await;
+    assert_eq!(dead_letters.expect("an answer").len(), 3);
 }
 
 /// The error of a value that is not known contains the value.

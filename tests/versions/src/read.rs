@@ -72,11 +72,11 @@ fn facts(it: &TaskDetail) -> String {
 }
 
 async fn print_dead_letters(client: &DurableClient) -> Done {
-    let letters = client.dead_letters();
-    let mut found = letters.list(DeadFilter::all(), PAGE).await?;
+    let dead_letters = client.dead_letters();
+    let mut found = dead_letters.list(DeadFilter::all(), PAGE).await?;
     found.sort_by_key(|it| it.id);
     for it in found {
-        let payload = letters.payload(it.id).await?;
+        let payload = dead_letters.payload(it.id).await?;
         let payload = payload.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let (id, name, reason, error) = (it.id, it.name, it.reason, it.error);
         println!(

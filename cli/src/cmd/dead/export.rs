@@ -12,7 +12,7 @@ use crate::store::Session;
 
 /// A dead letter with its payload.
 #[derive(Debug, Serialize)]
-struct ExportedLetter {
+struct ExportedDeadLetter {
     #[serde(flatten)]
     task: TaskInfo,
     /// The errors of the attempts after which the task was tried again.
@@ -37,8 +37,8 @@ pub(super) async fn export(
         let page = admin.tasks(&selected, after.as_ref(), 200);
         let page = session.ask(page).await?;
         for task in page.tasks.into_iter().filter(|task| has_error(task, error)) {
-            if let Some(letter) = letter(session, task).await? {
-                out.line(&letter)?;
+            if let Some(dead_letter) = dead_letter(session, task).await? {
+                out.line(&dead_letter)?;
                 number += 1;
             }
         }
@@ -53,13 +53,16 @@ pub(super) async fn export(
 }
 
 /// Reads the rest of a dead letter. Returns `None` if it is no longer dead.
-async fn letter(session: &Session, mut task: TaskInfo) -> Result<Option<ExportedLetter>, Failure> {
+async fn dead_letter(
+    session: &Session,
+    mut task: TaskInfo,
+) -> Result<Option<ExportedDeadLetter>, Failure> {
     let detail = session.ask(session.client.admin().task(task.id)).await?;
     let Some(detail) = detail.filter(|it| it.task.reason.is_some()) else {
         return Ok(None);
     };
-    let letters = session.client.dead_letters();
-    let payload = session.ask(letters.payload(task.id)).await;
+    let dead_letters = session.client.dead_letters();
+    let payload = session.ask(dead_letters.payload(task.id)).await;
     let failed = |failure| {
         let text = format!("the dead letter {} cannot be exported: {failure}", task.id);
         Failure::Failed(text)
@@ -70,7 +73,7 @@ async fn letter(session: &Session, mut task: TaskInfo) -> Result<Option<Exported
     task.error = detail.error.or(task.error);
     let json = serde_json::from_slice::<Box<RawValue>>(&payload).ok();
     let payload_hex = json.is_none().then(|| hex(&payload));
-    Ok(Some(ExportedLetter {
+    Ok(Some(ExportedDeadLetter {
         task,
         errors: detail.errors,
         payload: json,

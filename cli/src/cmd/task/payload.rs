@@ -45,8 +45,8 @@ pub(crate) async fn read(session: &Session, id: TaskId) -> Result<Vec<u8>, Failu
     let detail = detail.ok_or_else(|| absent(id))?;
     let status = detail.task.status;
     if status == Status::Dead {
-        let letters = session.client.dead_letters();
-        let payload = session.ask(letters.payload(id)).await?;
+        let dead_letters = session.client.dead_letters();
+        let payload = session.ask(dead_letters.payload(id)).await?;
         return payload.ok_or_else(|| absent(id));
     }
     let payload = detail.payload.ok_or_else(|| not_returned(status))?;

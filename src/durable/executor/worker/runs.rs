@@ -94,7 +94,7 @@ impl Worker {
         let name = StdArc::clone(&task.name);
         self.count_start(&task);
         let progress = self.progress.of_run(id, epoch);
-        let report = Report {
+        let report = EndReporter {
             worker: self.sender.clone(),
             epoch,
             id,
@@ -303,7 +303,7 @@ async fn run_task(
 }
 
 /// Reports the end of a run to the worker, even if the runtime drops the run.
-struct Report {
+struct EndReporter {
     worker: mpsc::UnboundedSender<Message>,
     epoch: Epoch,
     id: TaskId,
@@ -313,7 +313,7 @@ struct Report {
     took: Duration,
 }
 
-impl Report {
+impl EndReporter {
     /// Sends the verdict, or `None` if the run was released before it started.
     fn send(mut self, outcome: Option<RunOutcome>) {
         if outcome.as_ref().is_some_and(|outcome| outcome.panicked) {
@@ -328,7 +328,7 @@ impl Report {
     }
 }
 
-impl Drop for Report {
+impl Drop for EndReporter {
     fn drop(&mut self) {
         self.progress.close();
         let message = Message::Ended {

@@ -92,7 +92,7 @@ impl AddedSteps {
     pub(super) fn need_store_for_first_steps(&self, tx: &Transaction) -> Result<(), Fault> {
         match self.tasks.values().all(|task| task.is_stored) {
             true => Ok(()),
-            false => tx.alone(),
+            false => tx.require_exclusive(),
         }
     }
 

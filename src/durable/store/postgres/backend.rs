@@ -50,10 +50,10 @@ impl PostgresStore {
             .cloned()
             .flatten();
         // A queue with limits is served by one turn at a time.
-        let is_alone = set.as_ref().is_some_and(|set| !set.queue().is_default());
+        let is_exclusive = set.as_ref().is_some_and(|set| !set.queue().is_default());
         let turn = Arc::clone(&request);
         let session = Some(request.session);
-        let turn = self.writer.run(turn, session, is_alone, |tx, turn| {
+        let turn = self.writer.run(turn, session, is_exclusive, |tx, turn| {
             Box::pin(turn::turn(tx, turn))
         });
         let mut turned = turn.await?;
@@ -89,7 +89,7 @@ impl PostgresStore {
                 name: name.clone(),
                 ids: Some(ids.to_vec()),
             };
-            let done = self.write_alone(part, run).await;
+            let done = self.write_exclusive(part, run).await;
             changed += done.map_err(|failure| match number {
                 0 => failure,
                 _ => failure.with_unknown_effect(),
@@ -126,7 +126,7 @@ impl Backend for PostgresStore {
     }
 
     fn open_session_with(&self, session: NewSession) -> Answer<'_, SessionId> {
-        self.write_alone(session, |tx, new| Box::pin(session::open(tx, new)))
+        self.write_exclusive(session, |tx, new| Box::pin(session::open(tx, new)))
     }
 
     fn workers(&self, after: Option<Vec<u8>>, limit: usize) -> Answer<'_, Option<WorkersPage>> {
@@ -140,7 +140,7 @@ impl Backend for PostgresStore {
     }
 
     fn close_session(&self, session: SessionId) -> Answer<'_, ()> {
-        self.write_alone(session, |tx, session| {
+        self.write_exclusive(session, |tx, session| {
             Box::pin(session::close(tx, *session))
         })
     }
@@ -206,11 +206,11 @@ impl Backend for PostgresStore {
     }
 
     fn cancel(&self, ids: Vec<TaskId>) -> Answer<'_, u64> {
-        self.write_alone(ids, |tx, ids| Box::pin(cancel::cancel(tx, ids)))
+        self.write_exclusive(ids, |tx, ids| Box::pin(cancel::cancel(tx, ids)))
     }
 
     fn change(&self, ids: Vec<TaskId>, change: Change) -> Answer<'_, Vec<ChangeAnswer>> {
-        self.write_alone((ids, change), |tx, (ids, change)| {
+        self.write_exclusive((ids, change), |tx, (ids, change)| {
             Box::pin(changes::change(tx, ids, change))
         })
     }
@@ -234,13 +234,13 @@ impl Backend for PostgresStore {
     }
 
     fn set_paused(&self, name: String, is_paused: bool) -> Answer<'_, ()> {
-        self.write_alone((name, is_paused), |tx, (name, is_paused)| {
+        self.write_exclusive((name, is_paused), |tx, (name, is_paused)| {
             Box::pin(pauses::set_paused(tx, name, *is_paused))
         })
     }
 
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
-        self.write_alone((queue, change), |tx, (queue, change)| {
+        self.write_exclusive((queue, change), |tx, (queue, change)| {
             Box::pin(queue_changes::change(tx, queue, *change))
         })
     }
@@ -250,7 +250,7 @@ impl Backend for PostgresStore {
     }
 
     fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
-        self.write_alone(computes, |tx, it| Box::pin(schedules::hand_out(tx, *it)))
+        self.write_exclusive(computes, |tx, it| Box::pin(schedules::hand_out(tx, *it)))
     }
 
     fn schedule(&self, name: ScheduleName) -> Answer<'_, ScheduleAnswer> {
@@ -268,7 +268,7 @@ impl Backend for PostgresStore {
     }
 
     fn change_schedule(&self, change: Arc<ScheduleChange>) -> Answer<'_, Option<Enqueued>> {
-        self.write_alone(change, |tx, it| Box::pin(schedules::change(tx, it)))
+        self.write_exclusive(change, |tx, it| Box::pin(schedules::change(tx, it)))
     }
 
     fn outbox_insert(&self) -> Result<Arc<str>, Cause> {
@@ -293,7 +293,7 @@ impl Backend for PostgresStore {
     }
 
     fn maintain(&self, budget: usize) -> Answer<'_, bool> {
-        self.write_alone(budget, |tx, it| Box::pin(maintain::maintain(tx, *it)))
+        self.write_exclusive(budget, |tx, it| Box::pin(maintain::maintain(tx, *it)))
     }
 
     fn maintain_every(&self, interval: Duration, budget: usize) -> Answer<'_, bool> {
@@ -303,7 +303,7 @@ impl Backend for PostgresStore {
     }
 
     fn close(&self) -> Answer<'_, ()> {
-        self.write_alone((), |tx, ()| Box::pin(session::close_all(tx)))
+        self.write_exclusive((), |tx, ()| Box::pin(session::close_all(tx)))
     }
 
     fn errors(&self, id: TaskId) -> Answer<'_, Vec<AttemptError>> {
@@ -315,7 +315,7 @@ impl Backend for PostgresStore {
     }
 
     fn record_stats(&self, report: Arc<StatReport>) -> Answer<'_, ()> {
-        self.write_alone(report, |tx, it| Box::pin(stats::record(tx, it)))
+        self.write_exclusive(report, |tx, it| Box::pin(stats::record(tx, it)))
     }
 
     fn stats(&self, request: ReadStats) -> Answer<'_, StatsPage> {
@@ -342,7 +342,7 @@ impl Backend for PostgresStore {
     }
 
     fn set_retention(&self, retention: Retention) -> Answer<'_, ()> {
-        self.write_alone(retention, |tx, it| Box::pin(retention::change(tx, *it)))
+        self.write_exclusive(retention, |tx, it| Box::pin(retention::change(tx, *it)))
     }
 
     fn layout(&self) -> Answer<'_, StoreLayout> {
@@ -350,7 +350,7 @@ impl Backend for PostgresStore {
     }
 
     fn upgrade(&self) -> Answer<'_, ()> {
-        self.write_alone((), |tx, ()| Box::pin(session::upgrade(tx)))
+        self.write_exclusive((), |tx, ()| Box::pin(session::upgrade(tx)))
     }
 
     fn probe(&self) -> Answer<'_, Durability> {

@@ -23,7 +23,7 @@ pub(super) async fn cancel_each(
     tx: &mut Transaction,
     ids: &[TaskId],
 ) -> Result<Vec<TaskId>, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let (mut found, mut running) = (Vec::new(), Vec::new());
     for &id in ids {
         // An earlier task of the request may be the child of this one.

@@ -29,7 +29,7 @@ pub(super) async fn change(
     ids: &[TaskId],
     change: &Change,
 ) -> Result<Vec<ChangeAnswer>, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     if *change == Change::Cancel {
         let cancelled: BTreeSet<_> = cancel_each(tx, ids).await?.into_iter().collect();
         let answers = ids

@@ -137,7 +137,7 @@ async fn raised_epoch(tx: &Transaction, epoch: i64, floor: Epoch) -> Result<i64,
         return Ok(epoch);
     }
     // The database was restored from a copy. Others must not set the sequence back.
-    tx.alone()?;
+    tx.require_exclusive()?;
     let raised = floor + 1;
     tx.rows(RAISE_EPOCH, &[&raised]).await?;
     tx.execute(CHANGE_EPOCH, &[&epoch, &raised]).await?;

@@ -61,7 +61,7 @@ impl Transaction {
 
     /// Records that tasks of a named queue stop running, so that others may start.
     pub(super) fn tasks_stop(&mut self, queue: &QueueName) -> Result<(), Fault> {
-        self.alone()?;
+        self.require_exclusive()?;
         self.notices.freed.insert(queue.clone());
         Ok(())
     }

@@ -44,7 +44,7 @@ const REMOVE_ERRORS: &str = "DELETE FROM throng.error WHERE id = ANY ($1)";
 
 /// A dead letter that matches a filter.
 #[derive(Clone, Copy)]
-struct FoundLetter {
+struct FoundDeadLetter {
     id: TaskId,
     has_key: bool,
 }
@@ -56,12 +56,19 @@ pub(super) async fn list(
     limit: usize,
 ) -> Result<Vec<DeadLetter>, Fault> {
     let found = find(view, filter, limit).await?;
-    let ids: Vec<_> = found.iter().map(|letter| letter.id).collect();
-    let mut letters = read(view, &ids).await?;
-    Ok(ids.iter().filter_map(|id| letters.remove(id)).collect())
+    let ids: Vec<_> = found.iter().map(|dead_letter| dead_letter.id).collect();
+    let mut dead_letters = read(view, &ids).await?;
+    Ok(ids
+        .iter()
+        .filter_map(|id| dead_letters.remove(id))
+        .collect())
 }
 
-async fn find(view: &View, filter: &DeadFilter, limit: usize) -> Result<Vec<FoundLetter>, Fault> {
+async fn find(
+    view: &View,
+    filter: &DeadFilter,
+    limit: usize,
+) -> Result<Vec<FoundDeadLetter>, Fault> {
     let (since, name) = (view.expiry().dead_until, filter.name.as_deref());
     let name = name.map(text::stored);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -73,7 +80,7 @@ async fn find(view: &View, filter: &DeadFilter, limit: usize) -> Result<Vec<Foun
         }
     };
     let found = rows.iter().map(|row| {
-        Ok(FoundLetter {
+        Ok(FoundDeadLetter {
             id: task_id(row.try_get("id")?),
             has_key: row.try_get("has_key")?,
         })
@@ -84,10 +91,10 @@ async fn find(view: &View, filter: &DeadFilter, limit: usize) -> Result<Vec<Foun
 async fn read(view: &View, ids: &[TaskId]) -> Result<HashMap<TaskId, DeadLetter>, Fault> {
     let mut errors = errors_of(view, ids).await?;
     let expiry = view.expiry();
-    let mut letters = HashMap::with_capacity(ids.len());
+    let mut dead_letters = HashMap::with_capacity(ids.len());
     for row in view.rows(READ, &[&uuids(ids)]).await? {
         let id = task_id(row.try_get("id")?);
-        let letter = DeadLetter {
+        let dead_letter = DeadLetter {
             id,
             name: text::loaded(row.try_get("name")?),
             reason: reason(row.try_get::<_, i16>("reason")?.into()),
@@ -97,9 +104,9 @@ async fn read(view: &View, ids: &[TaskId]) -> Result<HashMap<TaskId, DeadLetter>
             crashes: row.try_get::<_, i32>("crashes")? as u32,
             age: expiry.age_of_dead(row.try_get("at")?),
         };
-        letters.insert(id, letter);
+        dead_letters.insert(id, dead_letter);
     }
-    Ok(letters)
+    Ok(dead_letters)
 }
 
 /// Returns the payload of a dead letter.
@@ -118,21 +125,24 @@ pub(super) async fn payload(view: &View, id: TaskId) -> Result<Option<DeadPayloa
 /// Returns the ids of all dead letters that match, in their order.
 pub(super) async fn ids(view: &View, filter: &DeadFilter) -> Result<Vec<TaskId>, Fault> {
     let found = find(view, filter, usize::MAX).await?;
-    let mut ids: Vec<_> = found.iter().map(|letter| letter.id).collect();
+    let mut ids: Vec<_> = found.iter().map(|dead_letter| dead_letter.id).collect();
     ids.sort_unstable();
     Ok(ids)
 }
 
 /// Makes dead letters wait again, in the order of their ids, except those whose keys other tasks hold. Returns their number.
 pub(super) async fn replay(tx: &mut Transaction, filter: &DeadFilter) -> Result<u64, Fault> {
-    tx.alone()?;
-    let mut letters = find(tx, filter, usize::MAX).await?;
-    letters.sort_unstable_by_key(|letter| letter.id);
+    tx.require_exclusive()?;
+    let mut dead_letters = find(tx, filter, usize::MAX).await?;
+    dead_letters.sort_unstable_by_key(|dead_letter| dead_letter.id);
     let mut replayed = 0;
     // Letters may have the same key, so each that has one is replayed before the next one is looked at.
-    for letters in letters.chunk_by(|one, next| !one.has_key && !next.has_key) {
-        let ids: Vec<_> = letters.iter().map(|letter| letter.id).collect();
-        if !letters[0].has_key || tx.key_allows_replay(ids[0]).await? {
+    for dead_letters in dead_letters.chunk_by(|one, next| !one.has_key && !next.has_key) {
+        let ids: Vec<_> = dead_letters
+            .iter()
+            .map(|dead_letter| dead_letter.id)
+            .collect();
+        if !dead_letters[0].has_key || tx.key_allows_replay(ids[0]).await? {
             replayed += revive(tx, &ids).await?;
         }
     }
@@ -141,7 +151,7 @@ pub(super) async fn replay(tx: &mut Transaction, filter: &DeadFilter) -> Result<
 
 /// Replays a dead letter, unless another task holds its key.
 pub(super) async fn replay_one(tx: &mut Transaction, id: TaskId) -> Result<ChangeAnswer, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     if !tx.key_allows_replay(id).await? {
         return Ok(ChangeAnswer::Refused(Refusal::KeyHeld));
     }
@@ -163,9 +173,12 @@ async fn revive(tx: &mut Transaction, ids: &[TaskId]) -> Result<u64, Fault> {
 
 /// Deletes dead letters. Returns their number.
 pub(super) async fn delete(tx: &mut Transaction, filter: &DeadFilter) -> Result<u64, Fault> {
-    tx.alone()?;
-    let letters = find(tx, filter, usize::MAX).await?;
-    let ids: Vec<_> = letters.iter().map(|letter| letter.id).collect();
+    tx.require_exclusive()?;
+    let dead_letters = find(tx, filter, usize::MAX).await?;
+    let ids: Vec<_> = dead_letters
+        .iter()
+        .map(|dead_letter| dead_letter.id)
+        .collect();
     remove_ended(tx, &ids).await?;
     Ok(ids.len() as u64)
 }

@@ -96,7 +96,7 @@ pub(super) async fn enqueue(tx: &mut Transaction, request: &Enqueue) -> Result<E
 /// Stores tasks, except those whose keys other tasks hold. Returns the conflicts.
 pub(super) async fn store_all(tx: &mut Transaction, tasks: &[NewTask]) -> Result<Enqueued, Fault> {
     if needs_store(tasks) {
-        tx.alone()?;
+        tx.require_exclusive()?;
     }
     prepare_priorities(tx, tasks).await?;
     check_earliest(tx, tasks).await?;
@@ -130,7 +130,7 @@ async fn prepare_priorities(tx: &mut Transaction, tasks: &[NewTask]) -> Result<(
     if tx.uses_priorities || tasks.iter().all(is_normal) {
         return Ok(());
     }
-    tx.alone()?;
+    tx.require_exclusive()?;
     tx.execute(USE_PRIORITIES, &[]).await?;
     tx.reload_meta().await
 }

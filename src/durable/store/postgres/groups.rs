@@ -152,7 +152,7 @@ impl Transaction {
         if self.groups.touched.is_empty() {
             return Ok(());
         }
-        self.alone()?;
+        self.require_exclusive()?;
         let changes = mem::take(&mut self.groups);
         if !changes.arrivals.is_empty() {
             let (kinds, names, queues, priorities) = changes.lines();

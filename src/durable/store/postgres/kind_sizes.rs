@@ -34,7 +34,7 @@ const HEADS: &str = "SELECT own.kind, head.*, CASE WHEN size = $2 THEN (
     ) AS head";
 
 /// The first tasks of a kind.
-struct Head {
+struct KindHead {
     kind: i64,
     size: u64,
     /// The number of these tasks that have no group and were not given back, and the number of places between their ends.
@@ -62,7 +62,7 @@ impl KindSizes {
     }
 
     /// Returns the sizes, given the first tasks of each kind, of which at most one more than `most` were counted.
-    fn of(heads: &[Head], most: u64, waiting: u64) -> Self {
+    fn of(heads: &[KindHead], most: u64, waiting: u64) -> Self {
         let (long, short): (Vec<_>, Vec<_>) = heads.iter().partition(|head| head.size > most);
         let sizes = short.iter().map(|head| (head.kind, head.size));
         let mut sizes: BTreeMap<_, _> = sizes.collect();
@@ -89,12 +89,12 @@ fn max_counted(kinds: usize) -> i64 {
 }
 
 /// Reads the first tasks of each kind, at most `most`.
-async fn heads(view: &View, kinds: &[i64], most: i64) -> Result<Vec<Head>, Fault> {
+async fn heads(view: &View, kinds: &[i64], most: i64) -> Result<Vec<KindHead>, Fault> {
     let rows = view.rows(HEADS, &[&kinds, &most]).await?;
-    rows.iter().map(Head::read).collect()
+    rows.iter().map(KindHead::read).collect()
 }
 
-impl Head {
+impl KindHead {
     fn read(row: &Row) -> Result<Self, Fault> {
         let count = |column| -> Result<_, Fault> { Ok(row.try_get::<_, i64>(column)? as u64) };
         let first: Option<i64> = row.try_get("first")?;
@@ -130,7 +130,7 @@ mod tests {
         let heads = of.iter().map(|&(kind, size)| {
             let place = |nth: u64| 1 + nth * longest / size;
             let head = size.min(most + 1);
-            Head {
+            KindHead {
                 kind,
                 size: head,
                 plain: head,

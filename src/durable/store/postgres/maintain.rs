@@ -34,7 +34,7 @@ pub(super) async fn maintain_every(
 
 /// Removes the sessions of dead processes, among others, and at most `budget` ended tasks. Returns `true` if more is left to remove.
 pub(super) async fn maintain(tx: &mut Transaction, budget: usize) -> Result<bool, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     record_store_time(tx).await?;
     let more = remove_tasks(tx, budget as i64).await?;
     schedules::correct_hand_outs(tx).await?;

@@ -144,7 +144,7 @@ impl<'a> Next<'a> {
         set: &TypeSet,
         queue: &QueueName,
     ) -> Result<(), Fault> {
-        tx.alone()?;
+        tx.require_exclusive()?;
         let before = QueueRow::load(tx, queue).await?;
         let allowed = match queue.is_default() {
             true => usize::MAX,

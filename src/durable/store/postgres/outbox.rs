@@ -29,7 +29,7 @@ use crate::durable::store::{
 /// The interval at which an engine looks for commits of others.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) const LOOK: &str = "SELECT EXISTS (
+pub(super) const HAS_ROWS: &str = "SELECT EXISTS (
         SELECT 1 FROM throng.outbox WHERE substring(body FROM 1 FOR 1) <= $1)";
 
 /// Removes the next rows of the versions up to `$1`: at most `$2`, of which all but the last have fewer than `$3` bytes in total. Returns
@@ -60,7 +60,7 @@ pub(super) const MAX_BYTES: i32 = MAX_BODY_BYTES as i32;
 
 /// Looks for rows.
 pub(super) async fn look(db: &Connection, _: &Shared, (): &()) -> Result<OutboxLook, Fault> {
-    let found = db.row(LOOK, &[&KNOWN]).await?;
+    let found = db.row(HAS_ROWS, &[&KNOWN]).await?;
     let found = found.map(|row| row.try_get(0)).transpose()?;
     Ok(OutboxLook {
         has_rows: found.unwrap_or(false),

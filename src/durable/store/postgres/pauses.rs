@@ -19,7 +19,7 @@ pub(super) async fn set_paused(
     name: &str,
     is_paused: bool,
 ) -> Result<(), Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let stored = text::stored(name);
     let sql = if is_paused { PAUSE } else { RESUME };
     tx.execute(sql, &[&stored]).await?;

@@ -12,7 +12,7 @@ pub(super) async fn change(
     queue: &QueueName,
     change: QueueChange,
 ) -> Result<bool, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let mut row = QueueRow::load(tx, queue).await?;
     match change {
         QueueChange::Settings(settings) if settings.revision < row.settings.revision => {

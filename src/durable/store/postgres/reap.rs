@@ -115,7 +115,7 @@ pub(super) async fn reap_late(tx: &mut Transaction, session: i64) -> Result<Foun
 
 /// Ends the leases in time that would last for longer than they were granted because the clock was set back.
 pub(super) async fn shorten_leases(tx: &Transaction) -> Result<(), Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     tx.execute(SHORTEN, &[&tx.now.boot]).await?;
     Ok(())
 }

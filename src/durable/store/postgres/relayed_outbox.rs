@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 use super::builder::PostgresStoreBuilder;
 use super::connection::{BEGIN, Connection};
 use super::error::Fault;
-use super::outbox::{COUNT_NEWER, FIND, KNOWN, LOOK, LOOK_INTERVAL, MAX_BYTES, outbox_ids};
+use super::outbox::{COUNT_NEWER, FIND, HAS_ROWS, KNOWN, LOOK_INTERVAL, MAX_BYTES, outbox_ids};
 use super::server::PostgresServer;
 use crate::durable::TaskId;
 use crate::durable::failpoint::failpoint;
@@ -105,7 +105,7 @@ impl RelayedOutbox for PostgresOutbox {
 
     fn look(&mut self) -> RelayedAnswer<'_, OutboxLook> {
         Box::pin(self.ask(async |db| {
-            let found = db.row(LOOK, &[&KNOWN]).await?;
+            let found = db.row(HAS_ROWS, &[&KNOWN]).await?;
             let found = found.map(|row| row.try_get(0)).transpose()?;
             Ok(OutboxLook {
                 has_rows: found.unwrap_or(false),

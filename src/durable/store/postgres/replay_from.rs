@@ -40,7 +40,7 @@ pub(super) async fn replay_from(
     is_dead: bool,
     replay: &StepReplay,
 ) -> Result<ChangeAnswer, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     // An expired dead letter still has its steps.
     if task.state == State::Dead && !is_dead {
         return Ok(ChangeAnswer::OtherStatus);

@@ -26,7 +26,7 @@ pub(super) async fn read(view: &View) -> Result<Retention, Fault> {
 
 /// Changes the limits.
 pub(super) async fn change(tx: &mut Transaction, retention: Retention) -> Result<(), Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let mut limits = tx.limits;
     limits.change(retention, tx.store_time());
     let [dead_for, dead_most, kept_most, dead_since] = limits.numbers();

@@ -95,7 +95,7 @@ pub(super) async fn change(
     tx: &mut Transaction,
     change: &ScheduleChange,
 ) -> Result<Option<Enqueued>, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let row = find(tx, &change.name).await?.map(|it| it.row);
     let found = row.as_ref().map(|row| row.version);
     if found == change.after.as_ref().map(|row| row.version) {
@@ -133,7 +133,7 @@ async fn check_earliest(tx: &mut Transaction, time: Option<u64>) -> Result<(), F
 
 /// Hands out the due schedules whose ticks these builds compute.
 pub(super) async fn hand_out(tx: &mut Transaction, computes: u8) -> Result<HandOut, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let (now, limit) = (tx.now.wall, MAX_HAND_OUTS as i64);
     let rows = tx.rows(DUE, &[&bits(computes), &now, &limit]).await?;
     let due = rows.iter().map(read);
@@ -210,7 +210,7 @@ fn read(row: &Row) -> Result<StoredSchedule, Fault> {
     let needs: i16 = row.try_get("needs")?;
     Ok(StoredSchedule {
         name: ScheduleName::new(&name).map_err(Fault::Corrupt)?,
-        home: 0,
+        partition: 0,
         row: ScheduleRow {
             version: number("version")?,
             needs: u8::try_from(needs).unwrap_or(u8::MAX),

@@ -45,7 +45,7 @@ pub(super) struct PostgresServer {
 }
 
 /// The reason for which a connection cannot be opened.
-enum Refused {
+enum ConnectError {
     Postgres(Error),
     Unfit(String),
 }
@@ -59,13 +59,13 @@ pub(super) struct Unconnected {
 }
 
 impl Unconnected {
-    fn new(refused: Refused, has_others: bool) -> Self {
+    fn new(refused: ConnectError, has_others: bool) -> Self {
         match refused {
-            Refused::Postgres(error) => Self {
+            ConnectError::Postgres(error) => Self {
                 is_full: error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS),
                 failure: connect_failure(error, has_others),
             },
-            Refused::Unfit(text) => Failure::new(Effect::None, Cause::Unfit(text))
+            ConnectError::Unfit(text) => Failure::new(Effect::None, Cause::Unfit(text))
                 .reported_by_store()
                 .into(),
         }
@@ -103,7 +103,7 @@ impl PostgresServer {
         listen_address.unwrap_or(&self.address)
     }
 
-    async fn try_connect(&self, notices: Option<NoticeSender>) -> Result<Connection, Refused> {
+    async fn try_connect(&self, notices: Option<NoticeSender>) -> Result<Connection, ConnectError> {
         match &self.listen_address {
             Some(_) if notices.is_none() => {
                 let client = open(&self.address, notices).await?;
@@ -113,7 +113,7 @@ impl PostgresServer {
             _ => {
                 let client = open(self.address_for(&notices), notices).await?;
                 let settings = client.batch_execute(&self.settings(false)).await;
-                settings.map_err(Refused::Postgres)?;
+                settings.map_err(ConnectError::Postgres)?;
                 Ok(Connection::new(client, &self.schema))
             }
         }
@@ -180,16 +180,19 @@ impl PostgresServer {
 }
 
 /// Opens a connection, which lives until the client is dropped.
-async fn open(address: &PostgresAddress, notices: Option<NoticeSender>) -> Result<Client, Refused> {
+async fn open(
+    address: &PostgresAddress,
+    notices: Option<NoticeSender>,
+) -> Result<Client, ConnectError> {
     #[cfg(feature = "postgres-tls")]
     if let Some(encryption) = &address.encryption {
         let connected = address.config.connect(encryption.0.clone()).await;
-        let (client, driver) = connected.map_err(Refused::Postgres)?;
+        let (client, driver) = connected.map_err(ConnectError::Postgres)?;
         drive(driver, notices)?;
         return Ok(client);
     }
     let connected = address.config.connect(NoTls).await;
-    let (client, driver) = connected.map_err(Refused::Postgres)?;
+    let (client, driver) = connected.map_err(ConnectError::Postgres)?;
     drive(driver, notices)?;
     Ok(client)
 }
@@ -198,12 +201,12 @@ async fn open(address: &PostgresAddress, notices: Option<NoticeSender>) -> Resul
 fn drive<T>(
     mut driver: tokio_postgres::Connection<Socket, T>,
     notices: Option<NoticeSender>,
-) -> Result<(), Refused>
+) -> Result<(), ConnectError>
 where
     T: TlsStream + Unpin + Send + 'static,
 {
     let parameters = ["server_version", "server_encoding"].map(|name| driver.parameter(name));
-    check(parameters).map_err(Refused::Unfit)?;
+    check(parameters).map_err(ConnectError::Unfit)?;
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| driver.poll_message(cx)).await {
             if let (AsyncMessage::Notification(it), Some(notices)) = (message, &notices) {

@@ -70,7 +70,7 @@ impl Session {
 }
 
 pub(super) async fn open(tx: &mut Transaction, new: &NewSession) -> Result<SessionId, Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     reap::reap_dead(tx).await?;
     reap::reap_gone(tx).await?;
     tx.rows(meta::RAISE_EPOCH, &[&tx.now.micros()]).await?;
@@ -110,7 +110,7 @@ fn stored_card(tx: &Transaction, card: WorkerCard) -> Vec<u8> {
 }
 
 pub(super) async fn close(tx: &mut Transaction, session: SessionId) -> Result<(), Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let closed = match find(tx, session).await {
         Err(Fault::Refused(_)) => return Ok(()),
         found => found?,
@@ -131,7 +131,7 @@ pub(super) async fn close(tx: &mut Transaction, session: SessionId) -> Result<()
 
 /// Closes all sessions of this process.
 pub(super) async fn close_all(tx: &mut Transaction) -> Result<(), Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let sessions: Vec<i64> = tx.values(OF_ENDPOINT, &[&tx.shared.endpoint]).await?;
     for session in sessions {
         close(tx, session as SessionId).await?;
@@ -204,7 +204,7 @@ pub(super) async fn layout(view: &View) -> Result<StoreLayout, Fault> {
 
 /// Raises the layout of the store to the newest that this process knows, unless a process that has a session does not know it.
 pub(super) async fn upgrade(tx: &mut Transaction) -> Result<(), Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let older = older_processes(tx).await?;
     if !older.is_empty() {
         return Err(Fault::Refused(Cause::OldProcesses(older)));

@@ -55,7 +55,7 @@ const MAX_REMOVED_BUCKETS: usize = 8;
 
 /// Adds the runs of a process, unless the report was recorded before.
 pub(super) async fn record(tx: &mut Transaction, report: &StatReport) -> Result<(), Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let (reporter, number) = (report.reporter as i64, report.number as i64);
     let is_new = tx
         .execute(REPORT, &[&reporter, &number, &tx.now.wall])

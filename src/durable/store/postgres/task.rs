@@ -239,7 +239,7 @@ impl Transaction {
     /// Removes a waiting task from its line.
     pub(super) async fn remove_from_line(&mut self, task: &Task) -> Result<(), Fault> {
         // Another transaction may claim the task at the same time.
-        self.alone()?;
+        self.require_exclusive()?;
         let group = task.group.as_deref().map(text::stored).unwrap_or_default();
         self.execute(REMOVE_READY, &[&task.kind, &group, &task.place])
             .await?;

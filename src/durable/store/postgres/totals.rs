@@ -75,7 +75,7 @@ impl Transaction {
 
 /// Adds the rows of processes that have no session to that of all which are gone.
 pub(super) async fn fold(tx: &Transaction) -> Result<(), Fault> {
-    tx.alone()?;
+    tx.require_exclusive()?;
     let mut gone = Deltas::default();
     for row in tx.rows(TAKE, &[&tx.shared.endpoint]).await? {
         for (column, field) in stored_fields().enumerate() {

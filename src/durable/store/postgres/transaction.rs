@@ -1,8 +1,9 @@
 //! [`Transaction`]: a transaction for writing, in which the writer runs requests.
 //!
 //! Each transaction holds the lock of the store: those of the hot requests share it, and rely on the locks of rows. A request that changes
-//! what others only read calls [`alone`](Transaction::alone): if the lock is shared, the transaction is rolled back, and the request runs
-//! again in one that has the store for itself. So such requests need no thought about others that run at the same time.
+//! what others only read calls [`require_exclusive`](Transaction::require_exclusive): if the lock is shared, the transaction is rolled
+//! back, and the request runs again in one that has the store for itself. So such requests need no thought about others that run at the
+//! same time.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -40,7 +41,7 @@ pub(super) struct Transaction {
     view: View,
     db: Arc<Connection>,
     /// `true` if no other transaction writes to the store at the same time.
-    is_alone: bool,
+    is_exclusive: bool,
     /// The rows of sessions that make requests in this transaction, until the requests read them. They are locked.
     pub(super) sessions: HashMap<i64, Row>,
     pub(super) deltas: Deltas,
@@ -52,24 +53,28 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Begins a transaction. It shares the store with others unless it `is_alone`. Reads and locks the sessions that will make requests in
-    /// it, unless one of the requests may end sessions, which needs the store alone.
+    /// Begins a transaction. It shares the store with others unless it `is_exclusive`. Reads and locks the sessions that will make requests
+    /// in it, unless one of the requests may end sessions, which needs an exclusive transaction.
     pub(super) async fn begin(
         db: &Arc<Connection>,
         shared: &Arc<Shared>,
-        is_alone: bool,
+        is_exclusive: bool,
         sessions: &[i64],
     ) -> Result<Self, Fault> {
-        let lock = if is_alone { LOCK_STORE } else { SHARE_STORE };
+        let lock = if is_exclusive {
+            LOCK_STORE
+        } else {
+            SHARE_STORE
+        };
         let begin = async { Ok(db.begin(BEGIN).await?) };
         let lock = async { Ok(db.execute(lock, &[&shared.store_lock]).await?) };
-        let sessions: &[i64] = if is_alone { &[] } else { sessions };
+        let sessions: &[i64] = if is_exclusive { &[] } else { sessions };
         let find = find_sessions(db, sessions);
         let ((), _, meta, sessions) = try_join!(biased; begin, lock, meta::load(db, shared), find)?;
         Ok(Self {
             view: View::new(Arc::clone(db), Arc::clone(shared), meta),
             db: Arc::clone(db),
-            is_alone,
+            is_exclusive,
             sessions,
             deltas: Deltas::default(),
             notices: Notices::default(),
@@ -79,8 +84,8 @@ impl Transaction {
     }
 
     /// Ensures that no other transaction writes to the store at the same time.
-    pub(super) fn alone(&self) -> Result<(), Fault> {
-        match self.is_alone {
+    pub(super) fn require_exclusive(&self) -> Result<(), Fault> {
+        match self.is_exclusive {
             true => Ok(()),
             false => Err(Fault::NeedsStore),
         }

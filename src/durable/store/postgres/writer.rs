@@ -76,20 +76,20 @@ impl Writer {
         Self { jobs }
     }
 
-    /// Runs a request. With `is_alone`, its transaction has the store for itself from the start. A `session` is read when the transaction
-    /// begins.
+    /// Runs a request. With `is_exclusive`, its transaction has the store for itself from the start. A `session` is read when the
+    /// transaction begins.
     pub(super) fn run<R, T>(
         &self,
         request: R,
         session: Option<SessionId>,
-        is_alone: bool,
+        is_exclusive: bool,
         run: Run<R, T>,
     ) -> Answer<'static, T>
     where
         R: Send + Sync + 'static,
         T: Send + 'static,
     {
-        let (job, answer) = NewJob::new(request, session, is_alone, run);
+        let (job, answer) = NewJob::new(request, session, is_exclusive, run);
         self.jobs.send(Box::new(job)).ok();
         Box::pin(answer)
     }
@@ -236,8 +236,8 @@ impl WriterTask {
         if let Err(failure) = self.connect().await {
             return self.leave(jobs, 0, &failure);
         }
-        let is_alone = jobs.iter().any(|job| job.is_alone());
-        let mut written = self.attempt(jobs, is_alone).await;
+        let is_exclusive = jobs.iter().any(|job| job.is_exclusive());
+        let mut written = self.attempt(jobs, is_exclusive).await;
         if let Err(broken) = &written
             && matches!(broken.fault, Fault::NeedsStore)
         {
@@ -274,15 +274,15 @@ impl WriterTask {
     ///
     /// If the requests behind this one need not be tried.
     async fn write_one(&mut self, job: &mut [Box<dyn Job>]) -> Result<(), WriteStop> {
-        let mut is_alone = job[0].is_alone();
+        let mut is_exclusive = job[0].is_exclusive();
         for attempt in 1.. {
             self.connect().await.map_err(WriteStop::Unconnected)?;
-            match self.attempt(job, is_alone).await {
+            match self.attempt(job, is_exclusive).await {
                 Ok(()) => break,
                 Err(Broken {
                     fault: Fault::NeedsStore,
                     ..
-                }) if !is_alone => is_alone = true,
+                }) if !is_exclusive => is_exclusive = true,
                 Err(broken) if broken.fault.is_conflict() && attempt < MAX_ATTEMPTS => {
                     sleep(BACKOFF.delay(attempt).unwrap_or_default()).await;
                 }
@@ -311,9 +311,13 @@ impl WriterTask {
     }
 
     /// Runs requests in a transaction, and commits it.
-    async fn attempt(&mut self, jobs: &mut [Box<dyn Job>], is_alone: bool) -> Result<(), Broken> {
+    async fn attempt(
+        &mut self,
+        jobs: &mut [Box<dyn Job>],
+        is_exclusive: bool,
+    ) -> Result<(), Broken> {
         let line = Arc::clone(&self.line);
-        let _permit = line.enter(is_alone).await;
+        let _permit = line.enter(is_exclusive).await;
         let Some(connection) = self.connection() else {
             return Err(Fault::NoAnswer.into());
         };
@@ -322,7 +326,7 @@ impl WriterTask {
             &connection,
             &self.shared,
             jobs,
-            is_alone,
+            is_exclusive,
             &mut self.turn,
             &mut commit_state,
         );
@@ -436,13 +440,13 @@ async fn transact(
     connection: &Arc<Connection>,
     shared: &Arc<Shared>,
     jobs: &mut [Box<dyn Job>],
-    is_alone: bool,
+    is_exclusive: bool,
     turn: &mut Option<RunTurn>,
     commit_state: &mut CommitState,
 ) -> Result<(), Fault> {
     let sessions = jobs.iter().filter_map(|job| job.session());
     let sessions: Vec<_> = sessions.collect();
-    let mut tx = Transaction::begin(connection, shared, is_alone, &sessions).await?;
+    let mut tx = Transaction::begin(connection, shared, is_exclusive, &sessions).await?;
     for job in jobs {
         match job.run(&mut tx).await {
             Err(Fault::Refused(cause)) => job.fail(Fault::Refused(cause).failure(Effect::None)),

@@ -140,13 +140,14 @@ impl Backend for RedisStore {
 
     fn suits_parent(&self, id: TaskId, queue: &QueueName, parent: TaskId) -> bool {
         let partitions = self.inner.partitions;
-        let home = partitions.home(queue, None);
-        partitions.of_task(id) == home.unwrap_or_else(|| partitions.of_task(parent))
+        let fixed_partition = partitions.of_queue_or_key(queue, None);
+        partitions.of_task(id) == fixed_partition.unwrap_or_else(|| partitions.of_task(parent))
     }
 
     fn can_have(&self, id: TaskId, queue: &QueueName, key: Option<KeyHash>) -> bool {
-        let home = self.inner.partitions.home(queue, key);
-        home.is_none_or(|home| home == self.inner.partitions.of_task(id))
+        let fixed_partition = self.inner.partitions.of_queue_or_key(queue, key);
+        fixed_partition
+            .is_none_or(|fixed_partition| fixed_partition == self.inner.partitions.of_task(id))
     }
 
     fn is_reachable(&self, id: TaskId) -> bool {

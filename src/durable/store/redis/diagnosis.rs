@@ -53,10 +53,10 @@ async fn part(inner: &Inner, partition: usize) -> Result<Diagnosis, Failure> {
 }
 
 /// Reads a schedule. Returns `None` if its row cannot be read, since maintenance removes it.
-fn schedule(name: &str, row: &[u8], home: usize) -> Option<StoredSchedule> {
+fn schedule(name: &str, row: &[u8], partition: usize) -> Option<StoredSchedule> {
     Some(StoredSchedule {
         name: ScheduleName::new(name).ok()?,
-        home,
+        partition,
         row: schedule_row::unpack(row)?,
     })
 }

@@ -37,8 +37,8 @@ pub(super) async fn head(
     queue: &QueueName,
     limit: usize,
 ) -> Result<QueueHead, Failure> {
-    let home = inner.partitions.of_queue(queue);
-    let partitions = home.map_or_else(|| inner.partitions.all(), |home| home..home + 1);
+    let queue_partition = inner.partitions.of_queue(queue);
+    let partitions = queue_partition.map_or_else(|| inner.partitions.all(), |it| it..it + 1);
     let mut first_now = None;
     let mut tasks = Vec::new();
     for partition in partitions {

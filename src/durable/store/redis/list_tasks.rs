@@ -17,9 +17,9 @@ use crate::durable::{Cursor, Status, TaskId, TaskInfo, TaskPage};
 
 /// Returns a page of tasks, or `None` if the position is not valid in this store.
 pub(super) async fn list(inner: &Inner, request: &ListTasks) -> Result<Option<TaskPage>, Failure> {
-    let home = request.filter.queue.as_ref();
-    let home = home.and_then(|queue| inner.partitions.of_queue(queue));
-    let partitions = home.map_or_else(|| inner.partitions.all(), |home| home..home + 1);
+    let queue_partition = request.filter.queue.as_ref();
+    let queue_partition = queue_partition.and_then(|queue| inner.partitions.of_queue(queue));
+    let partitions = queue_partition.map_or_else(|| inner.partitions.all(), |it| it..it + 1);
     let mut position = match &request.after {
         None => Position::start_of(partitions.start),
         Some(bytes) => match Position::read(bytes) {
@@ -107,7 +107,7 @@ fn none_or<T>(bytes: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Option<Option<
 }
 
 /// The tasks of a page that are in one partition.
-struct Part {
+struct PartitionPage {
     tasks: Vec<TaskInfo>,
     examined: usize,
     next: Option<Position>,
@@ -120,7 +120,7 @@ async fn read(
     request: &ListTasks,
     position: &Position,
     page: &TaskPage,
-) -> Result<Part, Failure> {
+) -> Result<PartitionPage, Failure> {
     let filter = &request.filter;
     let last = position.last.map(TaskId::to_bytes);
     let queue = filter.queue.as_ref();
@@ -166,7 +166,7 @@ pub(super) fn status_of(letter: &str) -> Status {
     }
 }
 
-fn part(answer: Value, status: Status, partition: usize) -> Result<Part, Failure> {
+fn part(answer: Value, status: Status, partition: usize) -> Result<PartitionPage, Failure> {
     let mut parts = Reader::new(answer)?;
     let (cursor, last, end) = (parts.text()?, parts.bytes()?, parts.text()?);
     let next = cursor.parse().ok().map(|cursor| Position {
@@ -179,7 +179,7 @@ fn part(answer: Value, status: Status, partition: usize) -> Result<Part, Failure
     let time = parts.number()?;
     let now = Duration::from_millis(parts.number()?.max(0) as u64);
     let tasks = parts.rest(|part| info(part.list()?, status, time, partition))?;
-    Ok(Part {
+    Ok(PartitionPage {
         tasks,
         examined,
         next,

@@ -32,7 +32,7 @@ pub(super) async fn move_tasks(
     for (partition, ids) in inner.partitions.split(ids.to_vec(), |&id| id) {
         for ids in ids.chunks(TASKS_PER_CHANGE) {
             let moved = match inner.partitions.of_queue(queue) {
-                Some(home) if home != partition => refuse(inner, ids).await,
+                Some(queue_partition) if queue_partition != partition => refuse(inner, ids).await,
                 _ => Move::new(inner, partition, queue).run(ids).await,
             };
             answers.extend(moved.map_err(|failure| after_others(failure, sent))?);
@@ -75,7 +75,7 @@ struct Move<'a> {
 
 /// A part of a list.
 #[derive(Clone, Copy, Default)]
-struct Part<'a> {
+struct ListPart<'a> {
     /// The list, or empty to move delayed tasks.
     list: &'a str,
     group: &'a str,
@@ -116,7 +116,7 @@ impl<'a> Move<'a> {
     /// Moves delayed tasks, and the waiting ones that are found.
     async fn search(&mut self, ids: &[TaskId]) -> Result<(), Failure> {
         let mut places = Places::new();
-        self.step(Part::default(), ids, &mut places).await?;
+        self.step(ListPart::default(), ids, &mut places).await?;
         for ((path, group), mut ids) in places {
             // The ids of lists have 16 digits.
             for list in path.as_bytes().chunks(16) {
@@ -136,7 +136,7 @@ impl<'a> Move<'a> {
     ) -> Result<(), Failure> {
         let mut left = None;
         while left != Some(0) && !ids.is_empty() {
-            let part = Part { list, group, left };
+            let part = ListPart { list, group, left };
             left = Some(self.step(part, ids, &mut Places::new()).await?);
             ids.retain(|id| !self.answers.contains_key(id));
         }
@@ -147,7 +147,7 @@ impl<'a> Move<'a> {
     /// Returns the number of entries that are still to be read.
     async fn step(
         &mut self,
-        part: Part<'_>,
+        part: ListPart<'_>,
         ids: &[TaskId],
         places: &mut Places,
     ) -> Result<i64, Failure> {
@@ -174,7 +174,7 @@ impl<'a> Move<'a> {
         }
     }
 
-    fn arguments(&self, part: Part<'_>, ids: &[TaskId]) -> Arguments {
+    fn arguments(&self, part: ListPart<'_>, ids: &[TaskId]) -> Arguments {
         let mut arguments = Arguments::default();
         arguments.push(self.queue.as_str());
         arguments.push(part.list);

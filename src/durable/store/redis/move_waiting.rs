@@ -119,8 +119,8 @@ pub(super) async fn move_waiting(
 }
 
 fn first_position(inner: &Inner, request: &MoveWaiting) -> Position {
-    let home = inner.partitions.of_queue(&request.queue);
-    Position::start_of(home.unwrap_or_default())
+    let queue_partition = inner.partitions.of_queue(&request.queue);
+    Position::start_of(queue_partition.unwrap_or_default())
 }
 
 /// Moves tasks of the lists of a partition, from a position on. Returns the position of the next part.
@@ -152,8 +152,8 @@ async fn move_lists(
 
 /// Returns the position after the lists of a partition. Tasks move only within the partition of a named queue.
 fn after_partition(inner: &Inner, request: &MoveWaiting, partition: usize) -> Position {
-    let has_home = inner.partitions.of_queue(&request.queue).is_some();
-    match has_home || partition + 1 == inner.partitions.count() {
+    let is_in_one = inner.partitions.of_queue(&request.queue).is_some();
+    match is_in_one || partition + 1 == inner.partitions.count() {
         true => Position::Rest(None),
         false => Position::start_of(partition + 1),
     }

@@ -20,7 +20,7 @@ use crate::durable::store::{ReadStats, RunType, StatsPage};
 use crate::durable::{Counts, Overview};
 
 /// The answer of a partition, without the state of its queues.
-struct Part {
+struct PartitionOverview {
     now: u64,
     counts: Counts,
     routes: Routes,
@@ -62,7 +62,7 @@ pub(super) async fn overview(inner: Arc<Inner>) -> Result<Overview, Failure> {
     Ok(draft.finish())
 }
 
-async fn part(inner: &Inner, partition: usize) -> Result<Part, Failure> {
+async fn part(inner: &Inner, partition: usize) -> Result<PartitionOverview, Failure> {
     let mut arguments = Arguments::default();
     arguments.push("");
     let names = inner.run(&inner.scripts.overview, partition, arguments);
@@ -73,7 +73,7 @@ async fn part(inner: &Inner, partition: usize) -> Result<Part, Failure> {
     let mut counts = Counts::default();
     let counted = inner.run(&inner.scripts.counts, partition, Arguments::default());
     reply::add_counts(&mut counts, counted.await?)?;
-    Ok(Part {
+    Ok(PartitionOverview {
         now,
         counts,
         routes: routing::read(inner, partition).await?.known.routes,
@@ -87,7 +87,7 @@ async fn part(inner: &Inner, partition: usize) -> Result<Part, Failure> {
 }
 
 /// Returns the names of the queues that have limits or are paused, or that workers serve.
-fn queue_names(parts: &Answers<Part>) -> BTreeSet<QueueName> {
+fn queue_names(parts: &Answers<PartitionOverview>) -> BTreeSet<QueueName> {
     let mut names = BTreeSet::from([QueueName::DEFAULT]);
     for (_, part) in parts {
         names.extend(part.queues.iter().cloned());
@@ -98,8 +98,8 @@ fn queue_names(parts: &Answers<Part>) -> BTreeSet<QueueName> {
 
 /// Returns `true` if a partition has tasks of a queue.
 fn is_in(inner: &Inner, name: &QueueName, partition: usize) -> bool {
-    let home = inner.partitions.of_queue(name);
-    home.is_none_or(|home| home == partition)
+    let queue_partition = inner.partitions.of_queue(name);
+    queue_partition.is_none_or(|it| it == partition)
 }
 
 /// Returns the arguments that describe queues: see `lua/overview.lua`.
@@ -149,7 +149,12 @@ fn add_queue(sum: &mut QueueDraft, queue: QueueDraft) {
 }
 
 /// Adds the answers of the partitions, except for those that have not described their queues.
-fn add_parts(draft: &mut OverviewDraft, inner: &Inner, parts: Answers<Part>, others: &[usize]) {
+fn add_parts(
+    draft: &mut OverviewDraft,
+    inner: &Inner,
+    parts: Answers<PartitionOverview>,
+    others: &[usize],
+) {
     let parts: Vec<_> = parts
         .into_iter()
         .filter(|(partition, _)| !others.contains(partition))

@@ -47,12 +47,12 @@ impl GoIdle {
 }
 
 impl<'a> PartitionTurn<'a> {
-    /// `home` is the only partition in which the session claims tasks, if there is one.
+    /// `queue_partition` is the only partition in which the session claims tasks, if there is one.
     pub(super) fn of(
         request: &'a Turn,
         partitions: Partitions,
         partition: usize,
-        home: Option<usize>,
+        queue_partition: Option<usize>,
     ) -> Self {
         let verdicts = request.verdicts.iter();
         Self {
@@ -63,7 +63,7 @@ impl<'a> PartitionTurn<'a> {
             received: request
                 .received
                 .filter(|&epoch| partitions.of_claim(epoch) == partition),
-            want: match home.is_none_or(|home| home == partition) {
+            want: match queue_partition.is_none_or(|it| it == partition) {
                 true => request.want,
                 false => 0,
             },

@@ -45,7 +45,7 @@ impl Partitions {
 
     /// Returns the partition that a named queue or, in the default queue, the key determines for a task. Tasks with one key are in one
     /// partition, so one script sees both the new task and the task that holds the key. `None`: the id determines the partition.
-    pub(super) fn home(self, queue: &QueueName, key: Option<KeyHash>) -> Option<usize> {
+    pub(super) fn of_queue_or_key(self, queue: &QueueName, key: Option<KeyHash>) -> Option<usize> {
         let of_key = key.map(|KeyHash(hash)| self.of_bytes(&hash));
         self.of_queue(queue).or(of_key)
     }

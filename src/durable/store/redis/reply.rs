@@ -264,7 +264,7 @@ pub(super) fn handed_out(answer: Value, partition: usize) -> Result<HandOut, Fai
     let due = schedules.into_iter().filter_map(|(name, row)| {
         let schedule = StoredSchedule {
             name: ScheduleName::new(&name).ok()?,
-            home: partition,
+            partition,
             row: schedule_row::unpack(&row)?,
         };
         Some(DueSchedule { now, schedule })

@@ -72,7 +72,7 @@ pub(super) async fn get(inner: &Inner, name: &ScheduleName) -> Result<ScheduleAn
             // The schedule may have moved to a partition that had already been read.
             rows = read_all(inner, name).await?.1;
         }
-        let order = |row: &StoredSchedule| (step::revision(row), Reverse(row.home));
+        let order = |row: &StoredSchedule| (step::revision(row), Reverse(row.partition));
         rows.sort_unstable_by_key(order);
         let found = rows.pop();
         if rows.is_empty() || is_there(inner, found.as_ref()).await? {
@@ -103,7 +103,7 @@ async fn read_all(
 /// Returns `true` if a row that was read is still there. Otherwise, the schedule may have moved, and another row may be newer.
 async fn is_there(inner: &Inner, row: Option<&StoredSchedule>) -> Result<bool, Failure> {
     let Some(row) = row else { return Ok(true) };
-    let (_, found) = read(inner, row.home, std::slice::from_ref(&row.name)).await?;
+    let (_, found) = read(inner, row.partition, std::slice::from_ref(&row.name)).await?;
     Ok(found.iter().any(|it| it.row.version == row.row.version))
 }
 
@@ -111,7 +111,7 @@ async fn is_there(inner: &Inner, row: Option<&StoredSchedule>) -> Result<bool, F
 async fn remove_all(inner: &Inner, rows: Vec<StoredSchedule>) {
     for row in rows {
         let version = row.row.version.to_be_bytes().to_vec();
-        remove(inner, row.home, &row.name, version).await.ok();
+        remove(inner, row.partition, &row.name, version).await.ok();
     }
 }
 
@@ -161,7 +161,9 @@ async fn read_page(
 ) -> Result<Vec<StoredSchedule>, Failure> {
     let mut found = Vec::new();
     for partition in inner.partitions.all() {
-        let own = names.iter().filter(|(_, home)| *home == partition);
+        let own = names
+            .iter()
+            .filter(|(_, stored_in)| *stored_in == partition);
         let own: Vec<_> = own.map(|(name, _)| name.clone()).collect();
         if !own.is_empty() {
             found.extend(read(inner, partition, &own).await?.1);
@@ -200,7 +202,7 @@ async fn read(
         let row = schedule_row::unpack(&row?)?;
         Some(StoredSchedule {
             name: name.clone(),
-            home: partition,
+            partition,
             row,
         })
     });
@@ -214,8 +216,8 @@ pub(super) async fn change(
     change: &ScheduleChange,
 ) -> Result<Option<Enqueued>, Failure> {
     let key = KeyHash::of_schedule(change.name.as_str());
-    let home = inner.partitions.home(&change.queue, Some(key));
-    let home = home.unwrap_or_default();
+    let fixed_partition = inner.partitions.of_queue_or_key(&change.queue, Some(key));
+    let partition = fixed_partition.unwrap_or_default();
     let version = change.before.map(|(version, _)| version.to_be_bytes());
     let version = version.map(Vec::from).unwrap_or_default();
     match change.before {
@@ -223,18 +225,18 @@ pub(super) async fn change(
             let removed = remove(inner, before, &change.name, version).await?;
             Ok((removed != Removal::Changed).then(Enqueued::default))
         }
-        Some((_, before)) if before != home => {
+        Some((_, before)) if before != partition => {
             match remove_once(inner, before, &change.name, version).await? {
                 Removal::Removed => {
-                    let moved = add(inner, home, change, MOVED.into()).await;
+                    let moved = add(inner, partition, change, MOVED.into()).await;
                     moved.map_err(|failure| after_others(failure, 1))
                 }
                 Removal::Absent => moved_before(inner, change).await,
                 Removal::Changed => Ok(None),
             }
         }
-        Some(_) => change_in(inner, home, change, version).await,
-        None => add(inner, home, change, version).await,
+        Some(_) => change_in(inner, partition, change, version).await,
+        None => add(inner, partition, change, version).await,
     }
 }
 
@@ -262,7 +264,7 @@ async fn add(
     // The row is added, so a failure does not mean that the request had no effect. If it is repeated, it changes nothing.
     let found = get(inner, &change.name).await;
     let found = found.map_err(|failure| after_others(failure, 1))?.found;
-    let is_kept = found.is_some_and(|found| found.home == partition);
+    let is_kept = found.is_some_and(|found| found.partition == partition);
     Ok(added.filter(|_| is_kept))
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Sessions(Mutex<HashMap<SessionId, SessionState>>);
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionState {
     /// The partition of the queue of the session, if the queue is a named one: only there the session claims tasks.
-    pub(super) home: Option<usize>,
+    pub(super) queue_partition: Option<usize>,
     /// The partition from which the last turn, if it is sent again, begins: the one that was claimed from, or that may
     /// have been claimed from because it has not answered.
     pub(super) resume_at: Option<usize>,

@@ -67,12 +67,12 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
     // The last bytes of a task id are random.
     bytes.copy_from_slice(&TaskId::new().to_bytes()[8..]);
     let session = SessionId::from_be_bytes(bytes);
-    let home = new.set.as_ref();
-    let home = home.and_then(|set| inner.partitions.of_queue(set.queue()));
+    let queue_partition = new.set.as_ref();
+    let queue_partition = queue_partition.and_then(|set| inner.partitions.of_queue(set.queue()));
     for partition in inner.partitions.all() {
         // The card is only in the partition of the queue, since the worker sends requests only there.
         let card = new.card.as_ref();
-        let card = card.filter(|_| partition == home.unwrap_or_default());
+        let card = card.filter(|_| partition == queue_partition.unwrap_or_default());
         match open(inner, partition, Some(session), new.set.as_ref(), card).await {
             // The session exists: an answer was lost, and the request was sent again.
             Err(failure) if failure.cause == Cause::NoSession => return Err(no_connection()),
@@ -84,7 +84,9 @@ pub(super) async fn open_session(inner: &Inner, new: NewSession) -> Result<Sessi
         .await
         .map_err(|failure| after_others(failure, 1))?;
     if new.set.is_some() {
-        inner.sessions.update(session, |state| state.home = home);
+        inner
+            .sessions
+            .update(session, |state| state.queue_partition = queue_partition);
     }
     Ok(session)
 }

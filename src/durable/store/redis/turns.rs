@@ -115,8 +115,13 @@ impl<'a> Round<'a> {
 
     /// Returns the part of the request for a partition.
     fn part(&self, partition: usize) -> PartitionTurn<'a> {
-        let home = self.state.home;
-        let mut part = PartitionTurn::of(self.request, self.inner.partitions, partition, home);
+        let queue_partition = self.state.queue_partition;
+        let mut part = PartitionTurn::of(
+            self.request,
+            self.inner.partitions,
+            partition,
+            queue_partition,
+        );
         part.is_apart = self.state.reports_apart;
         if self.claimed.is_some() {
             part.want = 0;
@@ -129,7 +134,7 @@ impl<'a> Round<'a> {
 
     /// Returns `true` if the partition need not be visited.
     fn passes_over(&self, partition: usize, part: &PartitionTurn<'_>) -> bool {
-        let is_elsewhere = self.state.home.is_some_and(|home| home != partition);
+        let is_elsewhere = self.state.queue_partition.is_some_and(|it| it != partition);
         part.is_empty() && (is_elsewhere || self.claimed.is_some() || self.rests(partition))
     }
 
@@ -162,7 +167,7 @@ impl<'a> Round<'a> {
     /// Returns the partitions in which the session claims tasks.
     fn served(&self) -> Range<usize> {
         let all = self.inner.partitions.all();
-        self.state.home.map_or(all, |home| home..home + 1)
+        self.state.queue_partition.map_or(all, |it| it..it + 1)
     }
 
     fn visit(&mut self, partition: usize) {

@@ -99,7 +99,7 @@ fn insert_claim(
 
 /// The tasks to claim, and where they are in the ready queue.
 #[derive(Default)]
-struct Next {
+struct NextTasks {
     tasks: Vec<Claimed>,
     /// The positions in each sublist of a list.
     positions: BTreeMap<(ListId, i64), Vec<i64>>,
@@ -134,7 +134,7 @@ fn next_tasks_of_queue(
     set: SetId,
     request: &Turn,
     queue: &QueueName,
-) -> Result<Next, rusqlite::Error> {
+) -> Result<NextTasks, rusqlite::Error> {
     let before = QueueRow::load(tx.db, queue)?;
     let allowed = match queue.is_default() {
         true => usize::MAX,
@@ -196,11 +196,11 @@ fn next_tasks(
     queue: &QueueName,
     want: usize,
     turns: PriorityTurns,
-) -> Result<Next, rusqlite::Error> {
-    let mut next = Next {
+) -> Result<NextTasks, rusqlite::Error> {
+    let mut next = NextTasks {
         turns,
         quarantined: request.quarantined,
-        ..Next::default()
+        ..NextTasks::default()
     };
     if want == 0 {
         return Ok(next);
@@ -245,7 +245,7 @@ fn lists(tx: &Transaction<'_>, set: SetId) -> Result<Vec<(Priority, ListId)>, ru
     Ok(found)
 }
 
-impl Next {
+impl NextTasks {
     /// Takes up to `most` tasks of a priority.
     fn take(
         &mut self,

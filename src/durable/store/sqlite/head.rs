@@ -31,7 +31,7 @@ pub(super) const BLOCKED: &str =
 
 /// The first task of a list or a sublist that was not returned yet. The task that became ready first compares as the least.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Head {
+struct FirstTask {
     ready_at: i64,
     id: TaskId,
     list: ListId,
@@ -106,7 +106,7 @@ impl Reading<'_> {
         list: ListId,
         sublist: i64,
         place: i64,
-    ) -> Result<Option<(Head, TaskInfo)>, rusqlite::Error> {
+    ) -> Result<Option<(FirstTask, TaskInfo)>, rusqlite::Error> {
         let mut statement = self.db.prepare_cached(NEXT)?;
         let params = params![list.number(), sublist, place];
         let found = statement.query_row(params, |row| self.task(row, list, sublist));
@@ -120,12 +120,12 @@ impl Reading<'_> {
         row: &Row<'_>,
         list: ListId,
         sublist: i64,
-    ) -> Result<(Head, TaskInfo), rusqlite::Error> {
+    ) -> Result<(FirstTask, TaskInfo), rusqlite::Error> {
         let id = TaskId::from_bytes(row.get(1)?);
         let ready_at: Option<i64> = row.get(7)?;
         let mut info = info(Status::Waiting, id, row, 2)?;
         info.ready_for = ready_at.map(|at| self.now.since(at));
-        let head = Head {
+        let head = FirstTask {
             ready_at: ready_at.unwrap_or_default(),
             id,
             list,

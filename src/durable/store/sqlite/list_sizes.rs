@@ -25,7 +25,7 @@ pub(super) const COUNT: &str = "
     FROM (SELECT sublist, place FROM throng_ready WHERE list = ?1 ORDER BY sublist, place LIMIT ?2)";
 
 /// The tasks at the head of a list.
-struct Head {
+struct ListHead {
     size: u64,
     /// The number of these tasks that have no group, and the number of positions between their ends.
     ungrouped: u64,
@@ -99,11 +99,11 @@ fn max_counted(lists: usize) -> u64 {
 }
 
 /// Counts the tasks of a list, up to one more than the maximum.
-fn head(db: &Connection, list: ListId, most: u64) -> Result<Head, rusqlite::Error> {
+fn head(db: &Connection, list: ListId, most: u64) -> Result<ListHead, rusqlite::Error> {
     let mut statement = db.prepare_cached(COUNT)?;
     statement.query_row(params![list.number(), most as i64 + 1], |row| {
         let ends = row.get::<_, Option<i64>>(2)?.zip(row.get(3)?);
-        Ok(Head {
+        Ok(ListHead {
             size: row.get::<_, i64>(0)? as u64,
             ungrouped: row.get::<_, i64>(1)? as u64,
             span: ends.map_or(1, |(first, last): (i64, i64)| last.abs_diff(first) + 1),
@@ -111,7 +111,7 @@ fn head(db: &Connection, list: ListId, most: u64) -> Result<Head, rusqlite::Erro
     })
 }
 
-impl Head {
+impl ListHead {
     /// Estimates the size of the whole list, given the number of positions between its ends. Each new task gets the next position, in all
     /// lists. So a list whose tasks arrive half as often has half as many tasks at as many positions.
     fn extrapolated(&self, span: u64) -> u64 {

@@ -43,9 +43,9 @@ pub(super) fn dead_letters(
     reader.snapshot(|db| {
         let expiry = read_expiry(db, now)?;
         let ids = admin::dead_letters(db, expiry, filter)?;
-        let letters = ids.iter().take(limit);
-        let letters = letters.map(|&id| dead_letter(db, id, now.wall, expiry.store_time));
-        Ok(letters.collect::<Result<_, _>>()?)
+        let dead_letters = ids.iter().take(limit);
+        let dead_letters = dead_letters.map(|&id| dead_letter(db, id, now.wall, expiry.store_time));
+        Ok(dead_letters.collect::<Result<_, _>>()?)
     })
 }
 

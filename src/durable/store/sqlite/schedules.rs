@@ -215,7 +215,7 @@ fn read(row: &Row<'_>) -> Result<StoredSchedule, rusqlite::Error> {
     let time: Option<i64> = row.get(3)?;
     Ok(StoredSchedule {
         name,
-        home: 0,
+        partition: 0,
         row: ScheduleRow {
             version: row.get::<_, i64>(1)? as u64,
             needs: row.get(2)?,

@@ -158,10 +158,10 @@ async fn assert_retained(process: &Process, numbers: std::ops::Range<u64>) {
         .take(numbers.clone().count())
         .collect();
     assert_eq!(process.status(numbers.clone()).await, expected);
-    let mut letters = process.dead_ids(DeadFilter::all(), 100).await;
-    letters.reverse();
+    let mut dead_letters = process.dead_ids(DeadFilter::all(), 100).await;
+    dead_letters.reverse();
     let dead: Vec<_> = numbers.skip(1).step_by(3).map(id).collect();
-    assert_eq!(letters, dead);
+    assert_eq!(dead_letters, dead);
 }
 
 /// Returns `true` if the task with this number can be claimed.

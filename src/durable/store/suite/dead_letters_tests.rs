@@ -22,8 +22,8 @@ pub async fn the_newest_dead_letter_is_first(it: &dyn Harness) {
     it.clock().advance(SECOND);
     session.run(task(3), dead()).await;
     it.clock().advance(SECOND);
-    let letters = process.dead_letters(DeadFilter::all(), 9).await;
-    let listed: Vec<_> = letters
+    let dead_letters = process.dead_letters(DeadFilter::all(), 9).await;
+    let listed: Vec<_> = dead_letters
         .iter()
         .map(|it| (it.id, it.age, it.failures))
         .collect();

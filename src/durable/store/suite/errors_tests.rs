@@ -82,9 +82,9 @@ pub async fn a_dead_letter_has_the_errors_of_earlier_attempts(it: &dyn Harness) 
     fail(it, &mut session, 1, 2).await;
     let claim = session.claim(1).await;
     session.report(claim.epoch, 1, dead()).await;
-    let letter = process.dead_letters(DeadFilter::all(), 9).await.remove(0);
-    assert_eq!((&*letter.error, letter.failures), ("fatal", 3));
-    assert_eq!(letter.errors, expected(1..=2, SECOND));
+    let dead_letter = process.dead_letters(DeadFilter::all(), 9).await.remove(0);
+    assert_eq!((&*dead_letter.error, dead_letter.failures), ("fatal", 3));
+    assert_eq!(dead_letter.errors, expected(1..=2, SECOND));
     assert_eq!(errors(&process, 1).await, expected(1..=2, SECOND));
     // After the replay it has no errors.
     process.replay_dead_letters(DeadFilter::all()).await;

@@ -143,8 +143,11 @@ pub async fn too_many_crashes_make_a_dead_letter(it: &dyn Harness) {
     assert!(
         matches!(process.status_of(1).await, TaskState::Dead { reason: found, .. } if found == reason)
     );
-    let letters = process.dead_letters(DeadFilter::all(), 9).await;
-    assert_eq!((letters[0].reason, letters[0].crashes), (reason, 3));
+    let dead_letters = process.dead_letters(DeadFilter::all(), 9).await;
+    assert_eq!(
+        (dead_letters[0].reason, dead_letters[0].crashes),
+        (reason, 3)
+    );
     let counts = process.counts().await;
     assert_eq!((counts.crashed, counts.died, counts.dead), (3, 0, 1));
     assert_eq!(ids(&session.claim(9).await), [id(2)]);

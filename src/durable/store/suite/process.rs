@@ -149,8 +149,11 @@ impl Process {
 
     /// Returns the ids of the dead letters.
     pub(super) async fn dead_ids(&self, filter: DeadFilter, limit: usize) -> Vec<TaskId> {
-        let letters = self.dead_letters(filter, limit).await;
-        letters.iter().map(|letter| letter.id).collect()
+        let dead_letters = self.dead_letters(filter, limit).await;
+        dead_letters
+            .iter()
+            .map(|dead_letter| dead_letter.id)
+            .collect()
     }
 
     pub(super) async fn dead_letter_payload(&self, number: u64) -> Option<DeadPayload> {

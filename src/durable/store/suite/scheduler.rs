@@ -117,7 +117,7 @@ impl Process {
         edit(&mut row);
         let change = ScheduleChange {
             name: found.name,
-            before: Some((found.row.version, found.home)),
+            before: Some((found.row.version, found.partition)),
             after: Some(row),
             queue: queue_name(""),
             tasks: Vec::new(),

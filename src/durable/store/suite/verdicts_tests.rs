@@ -121,14 +121,14 @@ pub async fn a_dead_letter_has_its_reason(it: &dyn Harness) {
                 error: error.clone()
             }
         );
-        let letters = process.dead_letters(DeadFilter::ids([id(number)]), 9).await;
-        assert_eq!(letters.len(), 1);
-        let letter = &letters[0];
-        assert_eq!((letter.id, &*letter.name), (id(number), "job"));
-        assert_eq!((letter.reason, &letter.error), (reason, &error));
-        let failures = u32::from(letter.reason.is_failure());
-        assert_eq!((letter.failures, letter.crashes), (failures, 0));
-        assert_eq!(letter.age, Duration::ZERO);
+        let dead_letters = process.dead_letters(DeadFilter::ids([id(number)]), 9).await;
+        assert_eq!(dead_letters.len(), 1);
+        let dead_letter = &dead_letters[0];
+        assert_eq!((dead_letter.id, &*dead_letter.name), (id(number), "job"));
+        assert_eq!((dead_letter.reason, &dead_letter.error), (reason, &error));
+        let failures = u32::from(dead_letter.reason.is_failure());
+        assert_eq!((dead_letter.failures, dead_letter.crashes), (failures, 0));
+        assert_eq!(dead_letter.age, Duration::ZERO);
     }
     let counts = process.counts().await;
     assert_eq!((counts.died, counts.dead), (6, 6));

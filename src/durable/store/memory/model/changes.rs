@@ -19,8 +19,8 @@ impl Model {
             Change::Replay => self.replay_one(id),
             Change::ReplayFrom(replay) => self.replay_from(id, replay),
             Change::Delete => {
-                let letter = DeadFilter::ids([id]);
-                ChangeAnswer::changed_if(self.delete_dead_letters(&letter) > 0)
+                let filter = DeadFilter::ids([id]);
+                ChangeAnswer::changed_if(self.delete_dead_letters(&filter) > 0)
             }
         });
         let answers = answers.collect();

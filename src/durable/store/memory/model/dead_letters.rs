@@ -12,13 +12,14 @@ impl Model {
         limit: usize,
     ) -> Vec<DeadLetter> {
         let (now, time) = (self.wall(), self.store_time());
-        let mut letters: Vec<_> = self
+        let mut dead_letters: Vec<_> = self
             .dead_rows(filter)
             .filter_map(|row| row.dead_letter(now, time))
             .collect();
-        letters.sort_by_key(|letter| (letter.age, std::cmp::Reverse(letter.id)));
-        letters.truncate(limit);
-        letters
+        dead_letters
+            .sort_by_key(|dead_letter| (dead_letter.age, std::cmp::Reverse(dead_letter.id)));
+        dead_letters.truncate(limit);
+        dead_letters
     }
 
     pub(in super::super) fn dead_letter_payload(&self, id: TaskId) -> Option<DeadPayload> {

@@ -38,9 +38,12 @@ impl Model {
 
     /// Returns the dead letters in excess of the maximum, which are the oldest.
     fn excess_dead(&self) -> impl Iterator<Item = TaskId> {
-        let letters = self.dead_letters(&DeadFilter::all(), usize::MAX);
+        let dead_letters = self.dead_letters(&DeadFilter::all(), usize::MAX);
         let most = self.retention.dead_most as usize;
-        letters.into_iter().skip(most).map(|letter| letter.id)
+        dead_letters
+            .into_iter()
+            .skip(most)
+            .map(|dead_letter| dead_letter.id)
     }
 
     /// Returns the other ends in excess of the maximum, which expire first.

@@ -124,7 +124,7 @@ impl Model {
 pub(super) fn stored(name: &ScheduleName, row: &ScheduleRow) -> StoredSchedule {
     StoredSchedule {
         name: name.clone(),
-        home: 0,
+        partition: 0,
         row: row.clone(),
     }
 }

@@ -10,7 +10,7 @@ use crate::durable::{DeadFilter, Key};
 const LETTERS: u64 = 200;
 
 /// Stores dead letters with keys. The last two have the same key.
-async fn store_letters(caller: &Caller) {
+async fn store_dead_letters(caller: &Caller) {
     let key = |number: u64| Key::new(number.min(LETTERS - 2).to_string());
     for number in 0..LETTERS {
         let request = caller.new_enqueue([with_key(key(number), task(number))]);
@@ -34,7 +34,7 @@ async fn many_dead_letters_are_replayed_and_deleted_in_parts() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let caller = scene.open().await;
-    store_letters(&caller).await;
+    store_dead_letters(&caller).await;
     let replayed = caller.store.replay_dead_letters(DeadFilter::name("job"));
     assert_eq!(replayed.await.unwrap(), LETTERS - 1);
     let largest =

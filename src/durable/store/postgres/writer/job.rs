@@ -11,7 +11,7 @@ use crate::durable::store::postgres::view::Running;
 /// A request that waits for the writer, whatever its answer is.
 pub(super) trait Job: Send {
     /// Returns `true` if the transaction of the request has the store for itself from the start.
-    fn is_alone(&self) -> bool;
+    fn is_exclusive(&self) -> bool;
 
     /// Returns the session that makes the request, if it is one of those that are made often.
     fn session(&self) -> Option<i64>;
@@ -29,7 +29,7 @@ pub(super) trait Job: Send {
 pub(super) struct NewJob<R, T> {
     request: R,
     session: Option<SessionId>,
-    is_alone: bool,
+    is_exclusive: bool,
     run: Run<R, T>,
     answer: Result<T, Failure>,
     reply: oneshot::Sender<Result<T, Failure>>,
@@ -40,14 +40,14 @@ impl<R, T> NewJob<R, T> {
     pub(super) fn new(
         request: R,
         session: Option<SessionId>,
-        is_alone: bool,
+        is_exclusive: bool,
         run: Run<R, T>,
     ) -> (Self, impl Future<Output = Result<T, Failure>>) {
         let (reply, receiver) = oneshot::channel();
         let job = Self {
             request,
             session,
-            is_alone,
+            is_exclusive,
             run,
             answer: Err(closed()),
             reply,
@@ -60,8 +60,8 @@ impl<R, T> NewJob<R, T> {
 }
 
 impl<R: Send + Sync, T: Send> Job for NewJob<R, T> {
-    fn is_alone(&self) -> bool {
-        self.is_alone
+    fn is_exclusive(&self) -> bool {
+        self.is_exclusive
     }
 
     fn session(&self) -> Option<i64> {

@@ -79,8 +79,8 @@ impl JobLine {
     /// permit to be held until that has ended.
     ///
     /// At the server, it would wait for the lock of the store, and it would fail if one of them took long to commit.
-    pub(super) async fn enter(&self, is_alone: bool) -> Option<SemaphorePermit<'_>> {
-        let permits = if is_alone { TASKS } else { 1 };
+    pub(super) async fn enter(&self, is_exclusive: bool) -> Option<SemaphorePermit<'_>> {
+        let permits = if is_exclusive { TASKS } else { 1 };
         // The semaphore is never closed.
         self.store.acquire_many(permits as u32).await.ok()
     }

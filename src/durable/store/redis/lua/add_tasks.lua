@@ -24,6 +24,8 @@
 -- Needs: lists, store_time, retention, steps.
 -- On demand: key_conflicts.
 -- Undo: enqueue.
+--
+-- Output: that of `enqueue.lua`. If there is no task, it is what `confirm` returns, or OK.
 
 local MAX_PUSHED = 16
 local payload_count = tonumber(ARGV[6])
@@ -35,7 +37,7 @@ end
 
 -- Finds the tasks that exist: those that are alive, or have ended and are still kept. Expired ones are removed.
 local is_stored, any_stored = {}, false
-local ids, expired_results, expired_letters = {}, {}, {}
+local ids, expired_results, expired_dead_letters = {}, {}, {}
 for i = 1, total do ids[i] = ARGV[8 + 2 * i] end
 for i, row in ipairs(call('HMGET', ALIVE, unpack(ids))) do
   if row then is_stored[i], any_stored = true, true end
@@ -62,22 +64,22 @@ if call('EXISTS', DIED, PROGRESS) > 0 then
     if is_dead_letter_kept(since) then
       is_stored[i], any_stored = true, true
     elseif since then
-      expired_letters[#expired_letters + 1] = ids[i]
+      expired_dead_letters[#expired_dead_letters + 1] = ids[i]
     end
   end
 end
 -- Expired ones are removed before the tasks are stored. Otherwise, maintenance would remove the payload of a new task together with the
 -- expired dead letter that has the same id.
-if #expired_results + #expired_letters > 0 then
+if #expired_results + #expired_dead_letters > 0 then
   -- The first write must be one that a server refuses if it has no memory left; otherwise, the server would accept the others, too. This
   -- one changes nothing, since no id is empty.
   call('ZADD', DIED, 'XX', 0, '')
   if #expired_results > 0 then call('HDEL', RESULTS, unpack(expired_results)) end
-  if #expired_letters > 0 then
-    call('HDEL', PAYLOADS, unpack(expired_letters))
-    call('HDEL', ERRORS, unpack(expired_letters))
-    call('HDEL', DEAD, unpack(expired_letters))
-    call('ZREM', DIED, unpack(expired_letters))
+  if #expired_dead_letters > 0 then
+    call('HDEL', PAYLOADS, unpack(expired_dead_letters))
+    call('HDEL', ERRORS, unpack(expired_dead_letters))
+    call('HDEL', DEAD, unpack(expired_dead_letters))
+    call('ZREM', DIED, unpack(expired_dead_letters))
   end
 end
 
@@ -135,7 +137,7 @@ if replaced then alive, delayed, dues, payloads = replaced.merge(alive, entries,
 -- The bundles of entries by list; nil if all are added to the main list.
 local bundles
 -- `true` if the new entries are the only ones of the main list.
-local are_alone = false
+local are_only_entries = false
 local is_known = ARGV[7] == version
 -- The client sorts the waiting tasks by list, unless one may replace another, or has a group.
 if not is_known or any_stored or conflicts and conflicts.may_replace or ARGV[8] == '-1' then
@@ -193,7 +195,7 @@ if bundles then
   if ARGV[8] == '-1' or replaced then lists().count_grouped(bundles) end
 elseif #entries > 0 then
   if meta[3] then lists().mark_listed(entries) end
-  are_alone = call('RPUSH', READY, unpack(entries)) == #entries
+  are_only_entries = call('RPUSH', READY, unpack(entries)) == #entries
   transaction.is_pushed = true
 end
 local unstored = conflicts and conflicts.answer ~= '' and conflicts.answer or nil
@@ -203,7 +205,7 @@ confirm(unstored)
 state.is_earlier = state.is_earlier or is_earlier
 if bundles then
   lists().wake_for(bundles)
-elseif #entries > 0 and not (push_claim and plain_set and are_alone and total <= MAX_PUSHED and push_claim(entries)) then
+elseif #entries > 0 and not (push_claim and plain_set and are_only_entries and total <= MAX_PUSHED and push_claim(entries)) then
   pcall(wake, MAIN, math.min(4, #entries))
 end
 -- Woken workers may not know the new due time.

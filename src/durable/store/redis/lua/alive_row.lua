@@ -1,6 +1,7 @@
 -- The rows of `alive`.
 --
 -- Needs: entry, queues.
+-- Defines: alive_row.
 
 -- Returns the row of a task in `alive`, given a row whose entry begins after `before` bytes.
 local function alive_row(row, before)

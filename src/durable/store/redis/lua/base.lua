@@ -6,6 +6,9 @@
 -- Errors:
 -- LAYOUT <found> <known> -> this process does not know the layout; `known` is the newest that it knows
 -- UNDONE <error>         -> the layout cannot be read
+--
+-- Needs no part, but the variable `micros`, which the lines before this part set.
+-- Defines: call, concat, sub, byte, char, pack, number_at, now, BASE, meta.
 local call, concat = redis.call, table.concat
 local sub, byte, char = string.sub, string.byte, string.char
 local pack, number_at = struct.pack, struct.unpack

@@ -26,6 +26,7 @@
 --
 -- Needs: transaction, entry, alive_row, alive_tail, intact_entry, lists, outcomes, repair, group_repair, restore_keys.
 -- On demand: drain.
+-- Defines: take_census.
 
 -- The lease of a claim whose owner is lost, in milliseconds, and the number of shared lists that are searched for strays.
 local LOST_LEASE, SHARED_LISTS = 10000, 1024

@@ -8,8 +8,9 @@
 -- that is too large for a step; `x`, the number of the reason 1 and the error; or `c` if the child was cancelled.
 --
 -- Needs: entry, lists, steps.
+-- Defines: children.
 --
--- Few tasks have parents, so the functions are created on demand.
+-- Few tasks have parents, so `children()` creates its functions on demand, and returns them in a table.
 local made_children
 local function children()
   if made_children then return made_children end
@@ -103,9 +104,9 @@ local function children()
   -- Returns `true` if a task keeps its steps: it has not ended, or it is a dead letter.
   local function has_kept_steps(id) return call('HEXISTS', ALIVE, id) == 1 or call('ZSCORE', DIED, id) end
 
-  -- Stores the steps of these notes. Returns the children whose notes are of no use any more: the step is stored, or `is_home` is `true`
-  -- and the parent has no steps any more.
-  local function tell(notes, is_home)
+  -- Stores the steps of these notes. Returns the children whose notes are of no use any more: the step is stored, or the parent has no
+  -- steps any more and `is_of_parents` says that this partition is that of the parents.
+  local function tell(notes, is_of_parents)
     local parents, ends, gone = {}, {}, {}
     for i = 1, #notes, 2 do
       local parent = sub(notes[i + 1], 1, 16)
@@ -121,7 +122,7 @@ local function children()
       local of = ends[parent]
       local is_here = has_kept_steps(parent)
       local is_told = is_here and try_child_ends(parent, of)
-      for _, child in ipairs((is_told or is_home and not is_here) and of.children or {}) do gone[#gone + 1] = child end
+      for _, child in ipairs((is_told or is_of_parents and not is_here) and of.children or {}) do gone[#gone + 1] = child end
     end
     return gone
   end

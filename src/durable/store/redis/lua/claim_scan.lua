@@ -1,6 +1,7 @@
 -- Reads the entries of a list or a sublist one by one, and selects those that a claim takes.
 --
 -- Needs: claim_state, entry, lists.
+-- Defines: is_full, may_be_quarantined, scans_left, read_tombstones, scan_entries.
 
 -- The size of the claimed payloads, and `true` if the next one is too large.
 local claimed_bytes, is_full = 0, false

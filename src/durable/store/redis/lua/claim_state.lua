@@ -1,5 +1,13 @@
 -- The variables that the parts of a claim share. The server creates the functions of a script in each run, so only these variables are in
 -- every turn.
+--
+-- Needs no part.
+-- Defines: want, want_bytes, tombstones, claimed, is_push, push_wait, any_separate, any_extension, any_failed.
+--
+-- The arguments are those of `turn.lua`:
+--
+-- ARGV[4] -> number of tasks wanted
+-- ARGV[5] -> number of bytes wanted
 local want, want_bytes = math.min(tonumber(ARGV[4]), MAX_BATCH), tonumber(ARGV[5])
 -- If the number of tombstones is unknown, this is an estimate.
 local tombstones = tonumber(meta[5]) or call('HLEN', TOMBSTONES)

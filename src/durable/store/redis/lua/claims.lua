@@ -7,6 +7,9 @@
 -- <epoch>u -> exists if the session is gone and the claim may not have arrived
 --
 -- The lease of a released claim ends at 0.
+--
+-- Needs no part.
+-- Defines: held_by, delete_claims.
 
 -- Returns those of the ids that the claim still holds, and their rows in `running`.
 local function held_by(epoch, text)

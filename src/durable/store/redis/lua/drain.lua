@@ -7,6 +7,7 @@
 -- Needs: transaction, lists.
 -- Reads: epoch, tombstones.
 -- Undo: drain.
+-- Returns: a table of the functions `drain_all` and `drain_one`.
 
 -- The maximum number of groups of which a script moves tasks.
 local MAX_DRAINED_GROUPS = 64

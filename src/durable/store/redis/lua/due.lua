@@ -3,6 +3,7 @@
 -- Needs: transaction, entry, lists, outcomes.
 -- Reads: epoch, tombstones.
 -- Undo: due.
+-- Defines: first_of, make_due.
 
 -- Returns the lowest score of a sorted set, which is the first due time or the first end of a lease.
 local function first_of(key)

@@ -2,7 +2,9 @@
 -- epochs of the next minutes do not exceed; and the time at which the ceiling was raised, in microseconds. If a server may
 -- have lost the last claims, its new epochs are above the ceiling: see `advance_epochs.lua`.
 --
+-- Needs no part.
 -- Reads: epoch, tombstones.
+-- Defines: next_epochs.
 
 -- Returns a new epoch and the new value of the field `epoch`. The new epoch exceeds the last one by at least `step`, and
 -- is not below `least`. With `above_ceiling`, it also exceeds all epochs that a copy may lack. An unreadable field counts

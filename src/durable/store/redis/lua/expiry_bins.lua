@@ -1,6 +1,7 @@
 -- Groups results that are kept into bins, by which maintenance removes them.
 --
 -- Needs: store_time.
+-- Defines: expiry_bins, expiry_bin, write_bins.
 local expiry_bins = {}
 
 -- Returns the ids in the bin for this retention, and the times with which the rows of its results begin.

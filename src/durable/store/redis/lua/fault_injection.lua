@@ -4,6 +4,9 @@
 -- ARGV[last - 2] -> index of the command that fails, from 1; 0 if none does
 -- ARGV[last - 1] -> "before" or "after": whether the command fails before or after it has run
 -- ARGV[last]     -> time
+--
+-- Needs no part.
+-- Defines: micros, call, redis.
 local micros, fails_at, mode = tonumber(ARGV[#ARGV]), tonumber(ARGV[#ARGV - 2]), ARGV[#ARGV - 1]
 local real = redis
 local has_state, counter = pcall(function() return state end)

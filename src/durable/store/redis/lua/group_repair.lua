@@ -1,6 +1,7 @@
 -- Repairs what scripts know about groups: see `groups.lua`. The entries in the sublists, and the rows of running tasks, are what counts.
 --
 -- Needs: groups, queues, entry, lists, repair.
+-- Defines: change_groups, recount_sublists, restore_sublist, check_rings, repair_groups.
 
 -- The number of groups in rings that a pass checks, and of rows of each kind.
 local GROUPS_PER_PASS = MAX_BATCH

@@ -17,6 +17,9 @@
 -- Each write is undone with the transaction in which it happens: see `undo_with`.
 --
 -- Needs: queues.
+-- Defines: groups.
+--
+-- `queues.lua` declares the variable `groups`, since each of the two parts calls the other. `groups()` returns its functions in a table.
 local made_groups
 function groups()
   if made_groups then return made_groups end

@@ -5,6 +5,7 @@
 -- maintenance removes it. If a task holds its key only until a worker claims it, the claim removes the row.
 --
 -- Needs: entry, store_time, retention.
+-- Defines: holder_of.
 
 -- Returns `true` if the result of a task is kept. A large result is not read, since that costs time: it counts as kept until
 -- maintenance removes it.

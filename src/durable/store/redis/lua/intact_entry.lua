@@ -1,6 +1,7 @@
 -- Checks whole entries.
 --
 -- Needs: entry.
+-- Defines: extension_length, is_intact.
 
 -- Returns the length of the extension of an entry, including its length.
 local function extension_length(entry)

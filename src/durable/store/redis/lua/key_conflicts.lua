@@ -1,8 +1,9 @@
 -- Resolves the conflicts between new tasks and the tasks that hold their keys. A new task whose key is held is not stored, but it
 -- may replace the payload of the task that holds the key.
 --
--- The argument is `p` if one of the tasks may replace the payload of another one, `s` if each of the tasks holds its key until it ends,
--- without a window, else `-`, and then a record for each new task with a key, in the order of the request:
+-- `records`, which is ARGV[9] of `add_tasks.lua`, is `p` if one of the tasks may replace the payload of another one, `s` if each of the
+-- tasks holds its key until it ends, without a window, else `-`, and then a record for each new task with a key, in the order of the
+-- request:
 --
 -- [1] -> position in the arguments, where waiting tasks precede delayed ones, 2
 -- [2] -> position in the request, 2
@@ -16,6 +17,10 @@
 --
 -- Needs: held_keys.
 -- On demand: replacements.
+--
+-- ARGV[first_entry..] -> entries of the new tasks, those of waiting tasks first: see `add_tasks.lua`
+--
+-- Returns: the function `resolve_conflicts`.
 
 -- Returns what is to be written for tasks with keys. `is_stored` records those that are not stored. `first_entry` is the position of
 -- the first entry among the arguments, and `tasks` has the numbers of waiting and of delayed tasks, and of payloads.

@@ -1,5 +1,6 @@
 -- Returns the kinds that clients have recorded.
 --
+-- Needs no part.
 -- KEYS: NONE, META, TYPES.
 --
 -- ARGV[1] -> 1 to select the kinds of types with a name, else 0

@@ -1,6 +1,7 @@
 -- Determines which workers are alive, as far as a server can tell.
 --
 -- Needs: session, lists.
+-- Defines: is_gone, live_sets.
 
 -- Returns `true` if a process is gone: its session has sent nothing for some minutes, and nobody receives its messages. A
 -- worker sends a request at least once a minute. The difference is absolute, since the clock may have been set back.

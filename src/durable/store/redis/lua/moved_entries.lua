@@ -4,6 +4,9 @@
 -- Needs: lists, queues, groups, entry, alive_row, intact_entry.
 -- Reads: epoch, tombstones.
 -- Undo: move_tasks.
+-- Defines: queue, kinds, output, alive_after, tell, may_be_replaced, move_delayed, move_waiting, write_moves.
+--
+-- ARGV[1] -> the queue to which the tasks move, or empty for the default queue
 
 -- The queue to which the tasks move, or empty for the default queue; and by kind, the kind in the other queue and the priority.
 local queue, kinds = ARGV[1], {}

@@ -1,5 +1,6 @@
 -- Checks that there is a store that an observer can read. Writes nothing.
 --
+-- Needs no part.
 -- KEYS: NONE, META.
 --
 -- ARGV[1] -> number of partitions

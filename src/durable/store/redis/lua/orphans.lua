@@ -2,6 +2,7 @@
 -- examines some rows of each hash. It runs only if no task is missing, so that it removes no row that the census needs.
 --
 -- Needs: ids, store_time, repair, group_repair, steps.
+-- Defines: repair_orphans.
 local ROWS_PER_PASS, RESULT_BYTES_PER_PASS = MAX_BATCH, 262144
 
 -- Returns those ids that belong to no task and to no dead letter.

@@ -6,8 +6,10 @@
 -- Needs: transaction, entry, alive_row, lists, queues, notifications, progress, steps, children, alive_tail, store_time, expiry_bins.
 -- Reads: epoch, tombstones.
 -- Undo: outcomes.
+-- Defines: make_outcomes.
 --
--- A script creates its functions in each run. These are rarely needed, so they are created on demand.
+-- A script creates its functions in each run. These are rarely needed, so `make_outcomes()` creates them on demand, and returns them in a
+-- table.
 local function make_outcomes()
   -- Fields of `collected`, the outcomes that one transaction writes:
   --

@@ -9,6 +9,7 @@
 --
 -- Needs: session, lists, epochs.
 -- Undo: push_claim.
+-- Returns: a function that claims new entries for an idle session.
 
 -- Returns `true` if the tasks are plain: their payloads are in their entries, and they have no queue, key or group.
 local function are_plain(entries)

@@ -1,6 +1,7 @@
 -- Claims that were pushed to the session of a turn and may not have arrived: see `push_claim.lua`.
 --
 -- Needs: session_activity, claim_state, claim.
+-- Returns: a function that takes the pushed claims of the session into account.
 
 -- Returns the milliseconds until a pushed claim counts as lost, given its owner: 0 if it does now.
 local function confirm_wait(owner)

@@ -1,6 +1,7 @@
 -- Finds the lists in which tasks of a queue wait.
 --
 -- Needs: lists.
+-- Defines: lists_of_queue.
 local made_kinds
 
 -- Returns the kinds that clients have recorded, by queue: those in the first rows of `types`.

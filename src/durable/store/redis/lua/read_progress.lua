@@ -1,5 +1,6 @@
 -- Returns the progress of tasks, in the order of their ids. Writes nothing.
 --
+-- Needs no part.
 -- KEYS: NONE, META, ALIVE, PROGRESS.
 --
 -- ARGV[1]   -> number of ids, n

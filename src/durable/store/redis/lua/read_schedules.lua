@@ -1,5 +1,6 @@
 -- Reads the names or the rows of schedules.
 --
+-- Needs no part.
 -- KEYS: NONE, META, SCHEDULES.
 --
 -- ARGV[1]   -> number of names, n

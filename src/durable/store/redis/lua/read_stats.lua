@@ -1,5 +1,6 @@
 -- Reads statistics: see `record_stats.lua`.
 --
+-- Needs no part.
 -- KEYS: NONE, META, STATS.
 --
 -- ARGV[1] -> "m" to read minutes, "h" to read hours

@@ -1,5 +1,6 @@
 -- Returns the steps of a task. Writes nothing.
 --
+-- Needs no part.
 -- KEYS: NONE, META, STEPS.
 --
 -- ARGV[1] -> id

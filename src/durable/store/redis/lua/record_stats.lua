@@ -1,6 +1,7 @@
 -- Adds the runs of a process to the statistics of the current minute and of the current hour. If the server is out of memory, this adds
 -- nothing.
 --
+-- Needs no part.
 -- KEYS: NONE, META, STATS.
 --
 -- ARGV[1] -> reporter 8

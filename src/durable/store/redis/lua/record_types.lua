@@ -1,6 +1,7 @@
 -- Records the names and the queues of types, by their kinds. `list_tasks.lua` needs them for waiting tasks, since it does not read the
 -- entries of these tasks, which contain the names.
 --
+-- Needs no part.
 -- KEYS: NONE, META, TYPES.
 --
 -- ARGV[1]   -> number of types, n

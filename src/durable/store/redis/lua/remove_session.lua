@@ -1,6 +1,7 @@
 -- Removes sessions.
 --
 -- Needs: session, cards.
+-- Defines: remove_session.
 
 -- Removes a session, and marks those of its claims that may not have arrived.
 local function remove_session(id, s)

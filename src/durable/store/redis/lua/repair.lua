@@ -4,6 +4,8 @@
 --
 -- Needs: lists, entry, groups.
 -- Reads: epoch, tombstones, steps.
+-- Defines: repaired, last_repair, evidence, record_repair, remove_other_type, each_list, each_set, each_queue, repair_keys, cursor_of,
+--   is_integer, number_of_tombstones, repair_meta, repair_queues, are_routes_intact, repair_session.
 local repaired, last_repair, evidence = state.repaired or 0, state.last_repair, {}
 local function record_repair(what, row)
   repaired, last_repair = repaired + 1, what

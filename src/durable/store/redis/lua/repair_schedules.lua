@@ -2,6 +2,7 @@
 --
 -- Needs: repair, schedules.
 -- Reads: schedules.
+-- Defines: repair_schedules.
 
 local function remove_times(name)
   for needs = 1, 2 do

@@ -1,6 +1,11 @@
 -- Replaces the payloads of tasks that hold keys, and that no worker has claimed.
 --
 -- Needs: entry, alive_row, intact_entry, lists.
+--
+-- ARGV[10..] -> the tasks: see `add_tasks.lua`. If a task replaces the payload of another one in the same request, this part changes the
+--   arguments of both, before `add_tasks.lua` uses them
+--
+-- Returns: the function `replacements_of`.
 
 -- Returns the replacements of a request, which has these ids, arguments and numbers of tasks. `own` has the positions of its tasks
 -- that hold keys, by key, and `change` changes the row of a key.

@@ -1,6 +1,7 @@
 -- Stores the progress of running tasks. Refuses the reports of runs that do not hold their tasks. An earlier report of a run never
 -- replaces a later one. If the server is out of memory, no report is stored.
 --
+-- Needs no part.
 -- KEYS: NONE, META, RUNNING, PROGRESS.
 --
 -- ARGV[1]   -> number of reports, n

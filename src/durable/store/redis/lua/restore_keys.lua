@@ -1,6 +1,7 @@
 -- Restores lost rows of keys. Without its row, a key would seem free although a live task holds it.
 --
 -- Needs: entry, intact_entry, outcomes.
+-- Defines: restore_keys.
 
 -- Returns the key that a task holds until it ends, or nil. A key that is held only until a claim is not restored: the entry does not
 -- say whether the task was claimed, and a spawn must not join a task that has started.

@@ -6,6 +6,7 @@
 -- the defaults apply.
 --
 -- Needs: store_time.
+-- Defines: retention, dead_letter_cutoff, is_dead_letter_kept.
 
 -- Returns the numbers. The field is read when it is first needed, since most scripts meet no dead letter.
 local function retention()

@@ -1,6 +1,7 @@
 -- Selects the tasks that a claim takes from the groups of a list, in the order of the ring.
 --
 -- Needs: groups, claim_scan.
+-- Defines: MAX_IDLE_SUBLISTS, read_ring, select_from_groups.
 
 -- The maximum number of sublists without a claimable task that a claim reads.
 local MAX_IDLE_SUBLISTS = 256

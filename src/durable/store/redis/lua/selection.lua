@@ -2,6 +2,7 @@
 -- different sets. Other claims do not need this file.
 --
 -- Needs: claim_state, entry, lists, outcomes, claim_scan, ring.
+-- Returns: a table of the functions `has_claimable`, `ring_head`, `select_tasks` and `end_unreadable`.
 
 -- The number of entries that a script may still read to find a list with a task to claim. The claim reads them again.
 local looks_left = 4 * MAX_BATCH

@@ -1,6 +1,7 @@
 -- Determines from which lists live workers claim.
 --
 -- Needs: set_lists, liveness.
+-- Defines: served_lists.
 
 -- Returns the lists that live workers claim from, including lists of paused types; the lists that they drain; and those of these lists that
 -- no worker reads, because the types are paused.

@@ -12,6 +12,9 @@
 -- [10] -> conflicts in the answer to the last enqueue, as `enqueue.lua` returns them; absent if there were none
 --
 -- An unreadable row counts as missing: the client opens another session.
+--
+-- Needs no part.
+-- Defines: sessions, find_session, save_session.
 local sessions = {}
 
 -- Returns a session, as the same table each time, or nil if it has ended.

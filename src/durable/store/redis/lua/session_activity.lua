@@ -1,6 +1,7 @@
 -- Records what a request of a session proves: that a claim has arrived, and that the worker is alive.
 --
 -- Needs: session.
+-- Defines: confirm_delivery, confirm_pushes, accept_pushes, touch_session.
 
 -- Records that a claim of the session has arrived, or no longer exists.
 local function confirm_delivery(s, epoch)

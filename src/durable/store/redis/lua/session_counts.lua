@@ -5,6 +5,7 @@
 -- meanwhile. Between rounds, the field is absent.
 --
 -- Needs: session.
+-- Defines: count_sessions_by_set, contains_set, note_opened_set, add_sessions.
 
 -- Counts the sessions of each set. With thousands of sessions, this takes longer than a script should take, so it is
 -- called only if a number seems to be wrong.
@@ -28,8 +29,8 @@ local function contains_set(sets, set) return string.find(sets, set, 1, true) ~=
 -- Records in `seen` that a session of a set is opened, since the current round may already have passed the page on which
 -- the session is stored.
 local function note_opened_set(set)
-  local seen = call('HGET', META, 'seen')
-  if seen and not contains_set(seen, set) then call('HSET', META, 'seen', seen .. set) end
+  local found = call('HGET', META, 'seen')
+  if found and not contains_set(found, set) then call('HSET', META, 'seen', found .. set) end
 end
 
 -- Adds to the number of sessions of a set, and returns it. If the number cannot be read, the sessions are counted.

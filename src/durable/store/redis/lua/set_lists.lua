@@ -3,6 +3,7 @@
 -- this order.
 --
 -- Needs: lists.
+-- Defines: lists_of_set.
 
 -- Returns the lists that the sessions of a set drain, those that they claim from, the queue of the set, and, if they claim
 -- tasks of several priorities, the lists of each priority. Returns nil if the set is not declared.

@@ -7,7 +7,9 @@
 --
 -- `steps` has a row for each of these tasks, by id: a number of steps that the task has had 4. If it has fewer, some are lost.
 --
+-- Needs no part.
 -- Reads: steps.
+-- Defines: steps_of, unless_of_other_type, number_in, add_to_steps, add_step, numbers_of_steps, remove_steps.
 
 -- Returns the number of steps in a hash, the number for which the task waits, the size of the steps, and a description of what the task
 -- waits for, given the row with the empty name.

@@ -1,6 +1,9 @@
 -- Computes store time, in milliseconds, which determines how long ends are kept. It advances with the server's clock, but
 -- never falls behind the last pass of maintenance, and is at most a minute ahead of it. So if the clock is set, no end is
 -- removed more than a minute early.
+--
+-- Needs no part.
+-- Defines: store_time.
 local function store_time()
   -- The result is cached. A field of an existing table costs no allocation in scripts that do not need it.
   if meta.time then return meta.time end

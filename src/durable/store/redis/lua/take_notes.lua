@@ -1,5 +1,6 @@
 -- Removes notes of which the steps are stored, and returns some of the others. See `children.lua`.
 --
+-- Needs no part.
 -- Reads: steps.
 -- KEYS: NONE, META, NOTES.
 --

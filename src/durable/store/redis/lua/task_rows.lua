@@ -11,6 +11,7 @@
 --   also the reason and the error
 --
 -- Needs: entry, alive_tail, intact_entry, dead_letter_row, store_time, retention, queues, type_names.
+-- Defines: describe_entry, describe_waiting, describe_running, describe_result, describe_dead.
 local claim_times = {}
 
 -- Returns the name of a task and those of its queue and its group, given its entry.

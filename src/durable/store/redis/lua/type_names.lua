@@ -1,4 +1,7 @@
 -- Reads the names of types.
+--
+-- Needs no part.
+-- Defines: type_of.
 local types = {}
 
 -- Returns the name and the queue of a kind. If no client has recorded the kind, the name is false.

@@ -3,6 +3,12 @@
 --
 -- Needs: session_activity, transaction, entry, alive_row, queues, notifications, progress, steps, children, expiry_bins, outcomes, claims.
 -- Undo: done.
+-- Defines: refused, take_verdicts.
+--
+-- The arguments are those of `turn.lua`:
+--
+-- ARGV[3]    -> client id
+-- ARGV[14..] -> the parts of the verdicts: see `turn.lua`
 local refused, position = state.refused or {}, 0
 state.refused = refused
 -- `true` if there are requests to cancel tasks. Usually none of these four keys exists.

@@ -1,6 +1,7 @@
 -- Counts the waiting tasks of queues, and finds the first ones of lists.
 --
 -- Needs: lists, queues, groups, queue_lists.
+-- Defines: count_waiting, first_waiting.
 local made_tombstones
 
 -- Returns some of the tombstones and their numbers: all of them, or if there are many, a random part.

@@ -1,6 +1,7 @@
 -- Describes workers, from their cards and their sessions.
 --
 -- Needs: session, liveness, cards.
+-- Defines: worker_of, each_card.
 
 -- Returns `true` if the lease of a claim of a session has expired, and the session has made no request since.
 local function is_suspect(session)

@@ -34,7 +34,7 @@ async fn an_orphan_ends_and_no_other_task_does() {
     scene.check();
     worker.turn(done(&claim), 0).await;
     assert_eq!(scene.run_all(worker).await, [id(2), id(4)]);
-    assert_eq!(scene.seen(5).await, TaskState::Delayed);
+    assert_eq!(scene.status_of(5).await, TaskState::Delayed);
     let left = scene.ask(&["EXISTS", &scene.key("unlisted")]);
     assert_eq!(left, redis::Value::Int(0));
 }
@@ -222,7 +222,7 @@ async fn a_lost_due_time_is_restored() {
     scene.run("redis.call('DEL', ARGV[1] .. 'due')");
     scene.maintain().await;
     scene.check();
-    assert_eq!(scene.seen(1).await, TaskState::Delayed);
+    assert_eq!(scene.status_of(1).await, TaskState::Delayed);
     scene.clock.advance(HOUR + SECOND);
     assert_eq!(scene.run_all(worker).await, [id(1)]);
     scene.clock.advance(HOUR + SECOND);
@@ -249,10 +249,10 @@ async fn lost_rows_of_live_tasks_are_restored() {
         scene.orphan(9..10);
         scene.maintain().await;
         scene.check();
-        assert_eq!(scene.seen(1).await, TaskState::Running);
-        assert_eq!(scene.seen(2).await, TaskState::Waiting);
-        assert_eq!(scene.seen(3).await, TaskState::Cancelled);
-        assert_eq!(scene.seen(4).await, TaskState::Delayed);
+        assert_eq!(scene.status_of(1).await, TaskState::Running);
+        assert_eq!(scene.status_of(2).await, TaskState::Waiting);
+        assert_eq!(scene.status_of(3).await, TaskState::Cancelled);
+        assert_eq!(scene.status_of(4).await, TaskState::Delayed);
         assert!(scene.is_damaged(9).await);
     }
 }

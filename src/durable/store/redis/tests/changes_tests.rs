@@ -36,7 +36,7 @@ async fn a_damaged_delayed_task_is_not_changed() {
         let store = &scene.worker.store;
         for change in [Change::RunNow, to("q")] {
             assert_eq!(changed(store, 1, change).await, UNREADABLE, "{damage}");
-            assert_eq!(scene.seen(1).await, TaskState::Delayed, "{damage}");
+            assert_eq!(scene.status_of(1).await, TaskState::Delayed, "{damage}");
         }
         assert_eq!(
             changed(store, 2, Change::RunNow).await,

@@ -119,7 +119,7 @@ impl Family {
         &self.worker.store
     }
 
-    fn home(&self) -> usize {
+    fn parent_partition(&self) -> usize {
         self.store().inner.partitions.of_task(id(1))
     }
 
@@ -236,10 +236,10 @@ async fn a_note_that_is_told_twice_has_no_effect() {
 async fn notes_wait_for_a_partition_that_refuses_them() {
     needs_redis!();
     let family = Family::new().await;
-    let (server, home) = (&family.server, family.home());
+    let (server, parent_partition) = (&family.server, family.parent_partition());
     let elsewhere = |number: &u64| {
         let partitions = family.store().inner.partitions;
-        partitions.of_task(id(*number)) != home
+        partitions.of_task(id(*number)) != parent_partition
     };
     let other_parent = (100..).find(elsewhere).unwrap();
     family.worker.enqueue([task(other_parent)]).await;
@@ -250,18 +250,18 @@ async fn notes_wait_for_a_partition_that_refuses_them() {
     let of_other = claim_all(&family.worker).await;
     family.end_children().await;
     let is_away = |key: &str| format!("{key}-away");
-    let alive = key(home, "alive");
+    let alive = key(parent_partition, "alive");
     server.ask(&["RENAME", &alive, &is_away(&alive)]);
     server.ask(&["SET", &alive, "x"]);
     for claim in &of_other {
         let partitions = family.store().inner.partitions;
-        if partitions.of_claim(claim.epoch) != home {
+        if partitions.of_claim(claim.epoch) != parent_partition {
             family.worker.turn(done(claim), 0).await;
         }
     }
     let expected = names_of(others.filter(elsewhere));
     eventually("the other parent is told", async || {
-        for partition in (0..PARTITIONS).filter(|&partition| partition != home) {
+        for partition in (0..PARTITIONS).filter(|&partition| partition != parent_partition) {
             let relayed = notes::relay_all(&family.store().inner, partition).await;
             relayed.err();
         }
@@ -296,7 +296,7 @@ async fn a_child_is_not_absent_while_there_is_a_note_of_its_end() {
     };
     let away = |number: &u64| {
         let partitions = family.store().inner.partitions;
-        partitions.of_task(id(*number)) != family.home()
+        partitions.of_task(id(*number)) != family.parent_partition()
     };
     let cancelled = CHILDREN.filter(|number| number % 4 == 2);
     let inner = &family.store().inner;
@@ -343,8 +343,12 @@ async fn a_child_is_not_absent_while_there_is_a_note_of_its_end() {
         inner.relays.end(partition, true);
     }
     // The end of a child of the same partition is a step at once.
-    let home = CHILDREN.filter(|number| !away(number));
-    let states = family.store().status(home.map(id).collect()).await.unwrap();
+    let beside_parent = CHILDREN.filter(|number| !away(number));
+    let states = family
+        .store()
+        .status(beside_parent.map(id).collect())
+        .await
+        .unwrap();
     assert!(!states.is_empty());
     assert!(states.iter().all(|state| *state == TaskState::Absent));
 }
@@ -401,12 +405,14 @@ async fn children_are_beside_their_parents() {
     let partitions = store.inner.partitions;
     let of_parent = partitions.of_task(id(1));
     let queue = (0..).map(|number| queue_name(&format!("q{number}")));
-    let home = |queue: &QueueName| partitions.home(queue, None).unwrap();
-    let queue = queue.into_iter().find(|queue| home(queue) != of_parent);
+    let partition_of = |queue: &QueueName| partitions.of_queue_or_key(queue, None).unwrap();
+    let queue = queue
+        .into_iter()
+        .find(|queue| partition_of(queue) != of_parent);
     let queue = queue.unwrap();
     for (queue, expected) in [
         (QueueName::DEFAULT, of_parent),
-        (queue.clone(), home(&queue)),
+        (queue.clone(), partition_of(&queue)),
     ] {
         for number in 2..100 {
             let suits = store.suits_parent(id(number), &queue, id(1));
@@ -575,7 +581,7 @@ async fn the_parent_of_a_damaged_child_is_told() {
     scene.clock.advance(Duration::from_secs(1));
     eventually("the parent is ready", async || {
         scene.worker.turn(Vec::new(), 0).await;
-        scene.seen(1).await == TaskState::Waiting
+        scene.status_of(1).await == TaskState::Waiting
     })
     .await;
     let steps = scene.worker.store.steps(id(1)).await.unwrap();

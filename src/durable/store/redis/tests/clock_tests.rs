@@ -47,9 +47,12 @@ async fn a_lost_store_time_starts_again() {
     scene.maintain().await;
     scene.clock.advance(SECOND);
     scene.maintain().await;
-    assert_eq!(seen(&scene, 1).await, TaskState::Done(b"output".to_vec()));
+    assert_eq!(
+        status_of(&scene, 1).await,
+        TaskState::Done(b"output".to_vec())
+    );
     age(&scene.server, &scene.namespace, &scene.clock, HOUR);
-    assert_eq!(seen(&scene, 1).await, TaskState::Absent);
+    assert_eq!(status_of(&scene, 1).await, TaskState::Absent);
 }
 
 /// Such a row has the right length, and its times are possible.
@@ -68,10 +71,14 @@ async fn a_damaged_store_time_removes_no_end() {
             scene.maintain().await;
             let (_, last) = scene.worker.store.damage().expect("it is reported");
             assert!(last.contains("store time"), "{last}");
-            let found = seen(&scene, 1).await;
+            let found = status_of(&scene, 1).await;
             assert_eq!(found, TaskState::Done(b"output".to_vec()), "{from} {byte}");
             age(&scene.server, &scene.namespace, &scene.clock, HOUR);
-            assert_eq!(seen(&scene, 1).await, TaskState::Absent, "{from} {byte}");
+            assert_eq!(
+                status_of(&scene, 1).await,
+                TaskState::Absent,
+                "{from} {byte}"
+            );
         }
     }
 }
@@ -82,9 +89,9 @@ async fn end(scene: &Scene, number: u64) {
     scene.worker.turn(done(&claim), 0).await;
 }
 
-async fn seen(scene: &Scene, number: u64) -> TaskState {
-    let seen = scene.worker.store.status(vec![id(number)]).await;
-    seen.unwrap().remove(0)
+async fn status_of(scene: &Scene, number: u64) -> TaskState {
+    let states = scene.worker.store.status(vec![id(number)]).await;
+    states.unwrap().remove(0)
 }
 
 fn bins(scene: &Scene) -> u64 {

@@ -21,12 +21,12 @@ fn run(server: &Server, script: &str, number: u64) {
     server.ask(&["EVAL", &script, "0"]);
 }
 
-async fn seen(store: &RedisStore, number: u64) -> TaskState {
+async fn status_of(store: &RedisStore, number: u64) -> TaskState {
     store.status(vec![id(number)]).await.unwrap().remove(0)
 }
 
-fn is_damaged(seen: &TaskState) -> bool {
-    matches!(seen, TaskState::Dead { reason, .. } if *reason == DeadReason::Damaged)
+fn is_damaged(status: &TaskState) -> bool {
+    matches!(status, TaskState::Dead { reason, .. } if *reason == DeadReason::Damaged)
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn an_unreadable_entry_ends_only_its_own_task() {
         assert!(find(1).is_some() && find(3).is_some(), "{len}: {claim:?}");
         match find(2) {
             Some(task) => assert!(task.payload.is_err(), "{len}: {task:?}"),
-            None if len >= 16 => assert!(is_damaged(&seen(&worker.store, 2).await), "{len}"),
+            None if len >= 16 => assert!(is_damaged(&status_of(&worker.store, 2).await), "{len}"),
             // The task of the entry is unknown, so it still counts as waiting.
             None => assert_eq!(worker.store.counts().await.unwrap().waiting, 1),
         }
@@ -126,7 +126,10 @@ async fn a_delayed_task_without_an_entry_ends_and_the_others_continue() {
     assert_eq!(claim.tasks.len(), 1);
     assert_eq!(claim.tasks[0].id, id(1));
     for number in [2, 3] {
-        assert!(is_damaged(&seen(&worker.store, number).await), "{number}");
+        assert!(
+            is_damaged(&status_of(&worker.store, number).await),
+            "{number}"
+        );
     }
     assert_eq!(worker.store.counts().await.unwrap().delayed, 0);
 }
@@ -149,7 +152,7 @@ async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
             &what.replace("KEY", &format!("'{}'", key("dead"))),
             1,
         );
-        assert!(is_damaged(&seen(&worker.store, 1).await), "{what}");
+        assert!(is_damaged(&status_of(&worker.store, 1).await), "{what}");
         let dead_letters = worker
             .store
             .dead_letters(DeadFilter::all(), 9)
@@ -166,7 +169,7 @@ async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
             .unwrap(),
         1
     );
-    assert_eq!(seen(&worker.store, 2).await, TaskState::Waiting);
+    assert_eq!(status_of(&worker.store, 2).await, TaskState::Waiting);
     assert_eq!(
         worker
             .store
@@ -175,7 +178,7 @@ async fn a_missing_dead_letter_is_listed_and_can_be_deleted() {
             .unwrap(),
         1
     );
-    assert_eq!(seen(&worker.store, 1).await, TaskState::Absent);
+    assert_eq!(status_of(&worker.store, 1).await, TaskState::Absent);
 }
 
 /// The row of the dead letter or its separate payload is truncated to any length, overwritten, or missing.
@@ -257,7 +260,7 @@ async fn a_payload_outlives_the_entry_of_its_task() {
         assert_eq!(&*found.name, "");
         found.payload
     };
-    assert!(is_damaged(&seen(&worker.store, 1).await));
+    assert!(is_damaged(&status_of(&worker.store, 1).await));
     assert_eq!(payload_of(1).await, Ok(vec![7; 2000]));
     // The other payload was in its entry.
     assert_eq!(payload_of(2).await, Err("its payload is missing".into()));
@@ -308,7 +311,7 @@ async fn a_completed_task_leaves_no_rows() {
     let worker = Worker::new(open(&server.url()).await).await;
     let other = open(&server.url()).await;
     worker.enqueue([large(1)]).await;
-    assert_eq!(seen(&other, 1).await, TaskState::Waiting);
+    assert_eq!(status_of(&other, 1).await, TaskState::Waiting);
     let watched = server.ask(&["HLEN", &key("watchers")]);
     assert_eq!(watched, redis::Value::Int(1));
     worker.turn(done(&worker.claim(1).await), 0).await;

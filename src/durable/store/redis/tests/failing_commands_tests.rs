@@ -274,8 +274,8 @@ impl Scene {
     /// Maintenance removes what a failed command has left.
     async fn assert_no_progress_is_left(&self, trial: Trial) {
         // Tasks that are dead letters keep their steps.
-        let letters = DeadFilter::all();
-        self.other.store.delete_dead_letters(letters).await.unwrap();
+        let filter = DeadFilter::all();
+        self.other.store.delete_dead_letters(filter).await.unwrap();
         let is_left = || {
             let left = ["progress", "steps", "notes"]
                 .map(|key| self.ask::<bool>(&["EXISTS", &self.key(key)]));

@@ -89,8 +89,8 @@ async fn an_abandoned_request_stores_nothing_after_its_number_is_used() {
     worker.enqueue([task(2)]).await;
     let answer = deliver(&proxy).await;
     assert!(answer.starts_with("-NOSESSION"), "{answer}");
-    let seen = worker.store.status(vec![id(1), id(2)]).await.unwrap();
-    assert_eq!(seen, [TaskState::Absent, TaskState::Waiting]);
+    let states = worker.store.status(vec![id(1), id(2)]).await.unwrap();
+    assert_eq!(states, [TaskState::Absent, TaskState::Waiting]);
 }
 
 /// The client has abandoned the request too early. Its effect is unknown, and the id prevents a second one.

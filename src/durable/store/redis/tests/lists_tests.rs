@@ -43,8 +43,8 @@ async fn the_pages_of_all_partitions_follow_each_other() {
     let store = builder.partitions(4).open().await.unwrap();
     let worker = Worker::new(store).await;
     worker.enqueue((0..TASKS).map(task)).await;
-    let is_home = |&number: &u64| worker.store.can_have(id(number), &queue_name("q"), None);
-    let number = (TASKS..).find(is_home).unwrap();
+    let is_possible = |&number: &u64| worker.store.can_have(id(number), &queue_name("q"), None);
+    let number = (TASKS..).find(is_possible).unwrap();
     worker.enqueue([queued(number, "q")]).await;
     for limit in [1, 3, 26, 200] {
         let found = all(&worker.store, Status::Waiting, limit).await;

@@ -57,8 +57,11 @@ async fn all_partitions_are_added_up() {
     }
     worker.enqueue((0..100).map(task)).await;
     for (nth, queue) in (0..).zip(queues) {
-        let is_home = |&number: &u64| worker.store.can_have(id(number), &queue_name(queue), None);
-        let numbers = (1000 * (nth as u64 + 1)..).filter(is_home).take(3 + nth);
+        let is_possible =
+            |&number: &u64| worker.store.can_have(id(number), &queue_name(queue), None);
+        let numbers = (1000 * (nth as u64 + 1)..)
+            .filter(is_possible)
+            .take(3 + nth);
         worker
             .enqueue(numbers.map(|number| queued(number, queue)))
             .await;

@@ -55,10 +55,10 @@ async fn tasks_of_all_partitions_run_and_end() {
     assert!(renewed.unwrap().lost.is_empty());
     let turned = worker.turn(claims.iter().flat_map(done).collect(), 1).await;
     assert_eq!((turned.refused, turned.claim), (Vec::new(), None));
-    let seen = worker.store.status((0..=TASKS).map(id).collect()).await;
+    let states = worker.store.status((0..=TASKS).map(id).collect()).await;
     let mut expected = vec![TaskState::Done(b"output".to_vec()); TASKS as usize];
     expected.push(TaskState::Absent);
-    assert_eq!(seen.unwrap(), expected);
+    assert_eq!(states.unwrap(), expected);
     let counts = worker.store.counts().await.unwrap();
     assert_eq!(
         (counts.stored, counts.claimed, counts.done),

@@ -42,8 +42,8 @@ async fn a_queue_is_in_one_partition() {
     let server = Server::start();
     let store = open_divided(&server.url()).await;
     let queues = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
-    let homes: HashSet<_> = queues.iter().map(|it| key(&store, it, "")).collect();
-    assert!(homes.len() > 3, "they are in several partitions: {homes:?}");
+    let keys: HashSet<_> = queues.iter().map(|it| key(&store, it, "")).collect();
+    assert!(keys.len() > 3, "they are in several partitions: {keys:?}");
     for (nth, queue) in queues.into_iter().enumerate() {
         set(&store, queue, QueueSettings::new().max_running(2)).await;
         let (one, other) = (

@@ -58,7 +58,11 @@ async fn a_damaged_retention_is_that_of_a_new_store() {
             "local row = call('HGET', 'meta', 'retention') call('HSET', 'meta', 'retention', {garbage})"
         ));
         for number in 1..7 {
-            assert_ne!(scene.seen(number).await, TaskState::Absent, "{garbage}");
+            assert_ne!(
+                scene.status_of(number).await,
+                TaskState::Absent,
+                "{garbage}"
+            );
         }
         assert_eq!(store.retention().await.unwrap(), Retention::default());
         scene.maintain().await;
@@ -120,8 +124,11 @@ async fn a_task_that_was_stored_again_leaves_last() {
     let one = Retention::default().kept_most(1);
     store.set_retention(one).await.unwrap();
     scene.maintain().await;
-    assert_eq!(scene.seen(1).await, TaskState::Done(b"output".to_vec()));
-    assert_eq!(scene.seen(2).await, TaskState::Absent);
+    assert_eq!(
+        scene.status_of(1).await,
+        TaskState::Done(b"output".to_vec())
+    );
+    assert_eq!(scene.status_of(2).await, TaskState::Absent);
     scene.check();
 }
 

@@ -84,13 +84,13 @@ impl Scene {
         while self.worker.store.maintain(1_000).await.unwrap() {}
     }
 
-    pub(super) async fn seen(&self, number: u64) -> TaskState {
-        let seen = self.worker.store.status(vec![id(number)]).await;
-        seen.unwrap().remove(0)
+    pub(super) async fn status_of(&self, number: u64) -> TaskState {
+        let states = self.worker.store.status(vec![id(number)]).await;
+        states.unwrap().remove(0)
     }
 
     pub(super) async fn is_damaged(&self, number: u64) -> bool {
-        matches!(self.seen(number).await, TaskState::Dead { reason, .. } if reason == DeadReason::Damaged)
+        matches!(self.status_of(number).await, TaskState::Dead { reason, .. } if reason == DeadReason::Damaged)
     }
 
     #[track_caller]

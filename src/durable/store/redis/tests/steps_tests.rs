@@ -291,7 +291,7 @@ async fn a_task_whose_steps_cannot_be_read_holds_up_no_other_verdict() {
         let epoch = claim.epoch;
         let turned = scene.worker.turn(vec![Verdicts { epoch, tasks }], 0).await;
         assert_eq!(turned.refused, []);
-        assert_eq!(scene.seen(2).await, TaskState::Delayed);
+        assert_eq!(scene.status_of(2).await, TaskState::Delayed);
         // A run that waits for steps which it cannot read does not wait for hours.
         let turned = scene.worker.turn(Vec::new(), 1).await;
         assert_eq!(turned.claim.is_some(), is_due);
@@ -481,7 +481,7 @@ async fn a_turn_that_fails_wakes_a_worker_for_a_parent() {
     scene.worker.store.turn(turn).await.unwrap_err();
     until(&mut events, &Event::Wake(None)).await;
     idle.turn(Vec::new(), 0).await;
-    assert_eq!(scene.seen(1).await, TaskState::Waiting);
+    assert_eq!(scene.status_of(1).await, TaskState::Waiting);
 }
 
 /// One of two new tasks is pushed to an idle session, which fails. The other task is due soon, so another session is woken for it.

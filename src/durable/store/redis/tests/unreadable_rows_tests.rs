@@ -274,14 +274,14 @@ async fn a_key_of_another_type_is_removed_and_other_tasks_run() {
         scene.maintain().await;
         scene.clock.advance(HOUR);
         finish(&scene, &["job", "mail"]).await;
-        let seen = mail.store.status((0..6).map(id).collect()).await.unwrap();
-        let is_open = |seen: &TaskState| {
+        let states = mail.store.status((0..6).map(id).collect()).await.unwrap();
+        let is_open = |state: &TaskState| {
             matches!(
-                seen,
+                state,
                 TaskState::Waiting | TaskState::Delayed | TaskState::Running
             )
         };
-        assert!(!seen.iter().any(is_open), "{name}: {seen:?}");
+        assert!(!states.iter().any(is_open), "{name}: {states:?}");
         let worker = scene.worker_of(&["job", "mail"]).await;
         worker.enqueue([task(9)]).await;
         assert_eq!(scene.run_all(&worker).await, [id(9)], "{name}");

@@ -320,7 +320,7 @@ pub(super) fn end_invalid_tasks(
 
 /// An invalid row.
 struct InvalidRow {
-    key: Vec<Owned>,
+    key: Vec<OwnedValue>,
     columns: Vec<&'static str>,
 }
 
@@ -338,7 +338,9 @@ fn find_invalid(
     while let Some(row) = rows.next()? {
         let bad = columns.invalid(row);
         if !bad.is_empty() || !is_consistent(row) {
-            let key = key.iter().map(|column| row.get_ref(*column).map(Owned::of));
+            let key = key
+                .iter()
+                .map(|column| row.get_ref(*column).map(OwnedValue::of));
             found.push(InvalidRow {
                 key: key.collect::<Result<_, _>>()?,
                 columns: bad.iter().map(|column| column.0).collect(),
@@ -398,7 +400,7 @@ impl InvalidRow {
 }
 
 /// A copy of a value, to be used while its table is written.
-struct Owned(Copied);
+struct OwnedValue(Copied);
 
 enum Copied {
     Value(Value),
@@ -406,7 +408,7 @@ enum Copied {
     Text(Vec<u8>),
 }
 
-impl Owned {
+impl OwnedValue {
     fn of(value: ValueRef<'_>) -> Self {
         Self(match value {
             ValueRef::Text(bytes) => Copied::Text(bytes.to_vec()),
@@ -424,7 +426,7 @@ impl Copied {
     }
 }
 
-impl ToSql for Owned {
+impl ToSql for OwnedValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(self.0.value()))
     }

@@ -41,7 +41,7 @@ async fn a_restart_of_the_machine_removes_nothing_and_stops_nothing() {
         assert_retained(&worker, 1..3).await;
         after.advance(60 * SECOND);
     }
-    assert_eq!(worker.seen(1).await, TaskState::Absent);
+    assert_eq!(worker.status_of(1).await, TaskState::Absent);
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ impl File {
 }
 
 impl Worker {
-    async fn seen(&self, number: u64) -> TaskState {
+    async fn status_of(&self, number: u64) -> TaskState {
         self.store.status(vec![id(number)]).await.unwrap().remove(0)
     }
 }
@@ -117,10 +117,10 @@ async fn end_two(worker: &Worker, first: u64) {
 
 async fn assert_retained(worker: &Worker, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        let seen = worker.seen(number).await;
+        let state = worker.status_of(number).await;
         match number % 2 {
-            1 => assert_eq!(seen, TaskState::Done(b"output".to_vec())),
-            _ => assert!(matches!(seen, TaskState::Dead { .. }), "{seen:?}"),
+            1 => assert_eq!(state, TaskState::Done(b"output".to_vec())),
+            _ => assert!(matches!(state, TaskState::Dead { .. }), "{state:?}"),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Pair {
             6..14 => self.turn(random).await,
             14 => self.renew(random).await,
             15 => self.cancel(random).await,
-            16 => self.letters(random).await,
+            16 => self.dead_letters(random).await,
             17 => {
                 let budget = random.usize(1..10);
                 let [one, two] = &self.stores;
@@ -187,7 +187,7 @@ impl Pair {
         assert_eq!(one, two.cancel(ids).await.unwrap());
     }
 
-    async fn letters(&mut self, random: &mut fastrand::Rng) {
+    async fn dead_letters(&mut self, random: &mut fastrand::Rng) {
         let filter = match random.u32(..3) {
             0 => DeadFilter::all(),
             1 => DeadFilter::name("a"),

@@ -249,8 +249,8 @@ pub async fn large_data_is_found_with_its_length(it: &dyn Harness) {
         it.clock().advance(SECOND);
         session.run_first(id(number), dead()).await;
         is_read(process.find(number).await.payload);
-        let letter = DeadFilter::ids([id(number)]);
-        assert_eq!(process.replay_dead_letters(letter).await, 1);
+        let filter = DeadFilter::ids([id(number)]);
+        assert_eq!(process.replay_dead_letters(filter).await, 1);
         session
             .run_first(id(number), Verdict::Done(payload.clone()))
             .await;

@@ -1,5 +1,11 @@
 -- Undoes the transaction in which a command has failed. This file and the others in this folder run only then, after the
 -- function `main`, with the error in `failure`. See `transaction.lua`.
+--
+-- Needs no part, but the table `state` and the error `failure`.
+-- Defines: u, undo, text_of, try, try_all, every_second, restore_errors, restore_permits, reversed, has_entries, restore_session,
+--   remove_messages, remove_pushed.
+--
+-- ARGV[1] -> session of the request, if the transaction changes one
 local u, undo = state.transaction, {}
 
 -- All that a transaction of groups has written is undone below: see `groups.lua`.

@@ -1,4 +1,7 @@
 -- Restores cancelled tasks.
+--
+-- Needs: undo/begin.
+-- Defines: undo.cancel.
 function undo.cancel()
   try_all('HSET', ALIVE, u.alive)
   restore_errors(u.ended, u.errors)

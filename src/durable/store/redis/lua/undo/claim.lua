@@ -1,4 +1,7 @@
 -- Returns claimed tasks to the lists and sublists that a scan has read.
+--
+-- Needs: undo/begin.
+-- Defines: undo.claim.
 local function restore_scan(scan)
   local key = scan.key
   if not scan.length then

@@ -1,4 +1,7 @@
 -- Restores the steps of a task.
+--
+-- Needs: undo/begin.
+-- Defines: restore_steps.
 local function restore_steps(cut)
   if not cut then return end
   local key, rows = cut.key, cut.rows

@@ -1,4 +1,7 @@
 -- Restores completed tasks. A row of `running` contains the data of the row in `alive`.
+--
+-- Needs: undo/begin.
+-- Defines: undo.done.
 function undo.done()
   local running, alive, flags = {}, {}, {}
   for _, row in ipairs(u.rows) do

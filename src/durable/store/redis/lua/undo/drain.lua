@@ -1,4 +1,7 @@
 -- Moves entries back from other lists. The drained list is trimmed last, so it usually still has all of them.
+--
+-- Needs: undo/begin.
+-- Defines: undo.drain.
 function undo.drain()
   local source = u.key
   if try('LLEN', source) < u.length then try_all('LPUSH', source, reversed(u.entries)) end

@@ -1,4 +1,7 @@
 -- Delays tasks again that were due, in their order.
+--
+-- Needs: undo/begin.
+-- Defines: undo.due.
 function undo.due()
   remove_pushed(u.bundles)
   for i, id in ipairs(u.ids) do

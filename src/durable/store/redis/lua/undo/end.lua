@@ -1,5 +1,8 @@
 -- Runs the undo function. Then either ends the script, or lets it run again without the transaction that failed. Each name
 -- is skipped only once.
+--
+-- Needs: undo/begin.
+-- Defines nothing.
 local error_text = text_of(failure)
 state.first_error = state.first_error or error_text
 -- A server refuses only the first write of a script with these errors, so there was no effect.

@@ -1,4 +1,7 @@
 -- Removes stored tasks. Entries in lists are removed first: a task whose entry cannot be removed keeps its rows.
+--
+-- Needs: undo/begin.
+-- Defines: undo.enqueue.
 function undo.enqueue()
   local ids, delayed = {}, every_second(u.delayed or {}, 1)
   for i, entry in ipairs(u.entries) do ids[i] = string.sub(entry, 1, ENTRY_ID_END) end

@@ -1,4 +1,7 @@
 -- Moves tasks back to their former queues.
+--
+-- Needs: undo/begin.
+-- Defines: undo.move_tasks.
 function undo.move_tasks()
   remove_pushed(u.bundles)
   try_all('HSET', ALIVE, u.alive)

@@ -1,4 +1,7 @@
 -- Returns tasks that were to end, to wait or to be delayed to their claims.
+--
+-- Needs: undo/begin.
+-- Defines: undo.outcomes.
 function undo.outcomes()
   local rows = {}
   for i, id in ipairs(u.ids) do rows[2 * i - 1], rows[2 * i] = id, u.rows[i] end

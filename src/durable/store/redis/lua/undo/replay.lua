@@ -1,4 +1,7 @@
 -- Restores dead letters.
+--
+-- Needs: undo/begin, undo/cut_steps.
+-- Defines: undo.revive.
 function undo.revive()
   if #u.ids == 0 then return end
   remove_pushed(u.bundles)

@@ -1,4 +1,7 @@
 -- Delays tasks that were made due again, until their former times, and restores removed steps and the record of a replay.
+--
+-- Needs: undo/begin, undo/cut_steps.
+-- Defines: undo.run_now.
 function undo.run_now()
   remove_pushed(u.bundles)
   restore_steps(u.cut)

@@ -1,4 +1,7 @@
 -- Removes a step that was stored, and delays the task until its former time.
+--
+-- Needs: undo/begin.
+-- Defines: undo.signal.
 function undo.signal()
   if u.due then try('ZADD', DUE, 'XX', u.due, u.id) end
   if u.entry then try('HSET', DELAYED, u.id, u.entry) end

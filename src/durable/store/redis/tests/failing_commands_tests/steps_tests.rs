@@ -300,11 +300,11 @@ async fn another_task_never_has_the_steps_of_an_earlier_one() {
         scene.worker.enqueue([task(14)]).await;
         assert_eq!(scene.steps(14).await, [""; 0], "{trial:?}");
         assert_eq!(scene.steps(16).await, ["step:a"], "{trial:?}");
-        let letters = DeadFilter::ids([id(16)]);
+        let filter = DeadFilter::ids([id(16)]);
         scene
             .worker
             .store
-            .delete_dead_letters(letters)
+            .delete_dead_letters(filter)
             .await
             .unwrap();
         assert_eq!(scene.steps(16).await, [""; 0], "{trial:?}");

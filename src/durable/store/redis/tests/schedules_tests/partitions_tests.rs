@@ -53,17 +53,20 @@ async fn a_partition_that_fails_delays_no_schedule_of_another() {
     let (server, clock) = (Server::start(), Clock::manual());
     let worker = open_divided(&server, &clock).await;
     let store = &worker.store;
-    let mut homes = Vec::new();
+    let mut partitions_found = Vec::new();
     for number in 0..16 {
         let of = format!("{number:02}");
         let change = new_schedule(&of, clock.wall() + MINUTE);
         store.change_schedule(Arc::new(change)).await.unwrap();
         let found = store.schedule(name(&of)).await.unwrap().found.unwrap();
-        homes.push(found.home);
+        partitions_found.push(found.partition);
     }
     assert_eq!(hand_out(&worker).await.next, Some(MINUTE));
-    let failing = homes[0];
-    let others = homes.iter().filter(|&&home| home != failing).count();
+    let failing = partitions_found[0];
+    let others = partitions_found
+        .iter()
+        .filter(|&&partition| partition != failing)
+        .count();
     assert!(others > 0);
     let meta = meta_of(failing);
     let times = meta.replace(":meta", ":schedule_times:1");
@@ -82,7 +85,7 @@ async fn a_schedule_moves_to_the_partition_of_its_tasks() {
     let (server, clock) = (Server::start(), Clock::manual());
     let worker = open_divided(&server, &clock).await;
     let client = client_of(&worker);
-    let mut homes = std::collections::BTreeSet::new();
+    let mut partitions_found = std::collections::BTreeSet::new();
     for number in 0..12 {
         let spawn = SpawnOptions::new().queue(format!("q{number}"));
         let options = ScheduleOptions::new().overlap(Overlap::Allow).spawn(spawn);
@@ -92,7 +95,7 @@ async fn a_schedule_moves_to_the_partition_of_its_tasks() {
         assert!(defined.unwrap());
         assert_eq!(worker.store.schedules(None, 9).await.unwrap().len(), 1);
         let found = worker.store.schedule(name("a")).await.unwrap().found;
-        homes.insert(found.unwrap().home);
+        partitions_found.insert(found.unwrap().partition);
         // A tick that has passed is not lost when the schedule moves.
         if number % 2 == 0 {
             clock.advance(MINUTE);
@@ -105,7 +108,7 @@ async fn a_schedule_moves_to_the_partition_of_its_tasks() {
             .await;
         assert_eq!(fired.unwrap(), Some(Default::default()));
     }
-    assert_eq!(homes.len(), 4);
+    assert_eq!(partitions_found.len(), 4);
     let info = client.schedules().get("a").await.unwrap().unwrap();
     assert_eq!((info.started, info.queue.as_deref()), (6, Some("q11")));
     assert!(client.schedules().remove("a").await.unwrap());
@@ -165,15 +168,15 @@ async fn only_one_row_of_a_name_is_kept() {
         Arc::new(change)
     };
     // They are added without the check that follows, as if all of them were added at the same time.
-    let mut homes = std::collections::BTreeSet::new();
+    let mut partitions_found = std::collections::BTreeSet::new();
     for (number, revision) in [(0, 1), (1, 3), (2, 3), (3, 2), (4, 0), (5, 1)] {
         let change = row(&format!("q{number}"), revision);
-        let home = store.inner.partitions.of_queue(&change.queue).unwrap();
-        homes.insert(home);
-        let added = schedules::change_in(&store.inner, home, &change, vec![]);
+        let partition = store.inner.partitions.of_queue(&change.queue).unwrap();
+        partitions_found.insert(partition);
+        let added = schedules::change_in(&store.inner, partition, &change, vec![]);
         added.await.unwrap();
     }
-    assert!(homes.len() > 2);
+    assert!(partitions_found.len() > 2);
     assert_eq!(store.schedules(None, 9).await.unwrap().len(), 1);
     let found = store.schedule(name("a")).await.unwrap().found.unwrap();
     assert_eq!(step::revision(&found), 3);
@@ -204,32 +207,32 @@ async fn maintenance_keeps_one_row_of_a_name() {
     let (server, clock) = (Server::start(), Clock::manual());
     let worker = open_divided(&server, &clock).await;
     let store = &worker.store;
-    for home in 0..4 {
+    for partition in 0..4 {
         let mut change = new_schedule("a", clock.wall() + SECOND);
-        change.after.as_mut().unwrap().version = home as u64 + 1;
-        let added = schedules::change_in(&store.inner, home, &change, vec![]);
+        change.after.as_mut().unwrap().version = partition as u64 + 1;
+        let added = schedules::change_in(&store.inner, partition, &change, vec![]);
         added.await.unwrap();
     }
     store.maintain(100).await.unwrap();
     clock.advance(SECOND);
     let due = due(&worker).await;
     assert_eq!(due.len(), 1);
-    assert_eq!(due[0].schedule.home, 0);
+    assert_eq!(due[0].schedule.partition, 0);
 }
 
 /// Returns a queue whose tasks are in a partition.
-fn queue_in(worker: &Worker, home: usize) -> String {
+fn queue_in(worker: &Worker, partition: usize) -> String {
     let partitions = worker.store.inner.partitions;
     let is_there = |name: &String| {
         let queue = QueueName::new(name).unwrap();
-        partitions.of_queue(&queue) == Some(home)
+        partitions.of_queue(&queue) == Some(partition)
     };
     let mut names = (0..).map(|number| format!("q{number}"));
     names.find(is_there).unwrap()
 }
 
-async fn define_in(worker: &Worker, home: usize, revision: u32) {
-    let spawn = SpawnOptions::new().queue(queue_in(worker, home));
+async fn define_in(worker: &Worker, partition: usize, revision: u32) {
+    let spawn = SpawnOptions::new().queue(queue_in(worker, partition));
     let options = ScheduleOptions::new()
         .overlap(Overlap::Allow)
         .revision(revision)
@@ -277,7 +280,7 @@ async fn a_slow_move_repeats_no_tick() {
     let mut body = stale.row.body.clone();
     body[..4].copy_from_slice(&9_u32.to_be_bytes());
     let slow = ScheduleChange {
-        before: Some((stale.row.version, stale.home)),
+        before: Some((stale.row.version, stale.partition)),
         queue: QueueName::new(&queue_in(&worker, 2)).unwrap(),
         after: Some(ScheduleRow {
             version: 7,
@@ -300,7 +303,7 @@ async fn a_slow_move_repeats_no_tick() {
 /// Returns a change that moves a schedule to the third partition.
 fn move_of(worker: &Worker, from: StoredSchedule, clock: &Clock) -> Arc<ScheduleChange> {
     Arc::new(ScheduleChange {
-        before: Some((from.row.version, from.home)),
+        before: Some((from.row.version, from.partition)),
         queue: QueueName::new(&queue_in(worker, 2)).unwrap(),
         after: Some(ScheduleRow {
             version: 7,
@@ -324,7 +327,7 @@ async fn a_move_that_is_sent_again_moves_once() {
         let moved = store.change_schedule(Arc::clone(&moving)).await.unwrap();
         assert_eq!(moved, Some(Default::default()));
         let found = store.schedule(name("a")).await.unwrap().found.unwrap();
-        assert_eq!((found.home, found.row.version), (2, 7));
+        assert_eq!((found.partition, found.row.version), (2, 7));
     }
 }
 
@@ -343,7 +346,7 @@ async fn a_move_goes_on_if_the_answer_to_its_first_step_is_lost() {
     let moved = store.change_schedule(moving).await.unwrap();
     assert_eq!(moved, Some(Default::default()));
     let found = store.schedule(name("a")).await.unwrap().found.unwrap();
-    assert_eq!((found.home, found.row.version), (2, 7));
+    assert_eq!((found.partition, found.row.version), (2, 7));
 }
 
 /// The row is stored, but another partition cannot be read, so the process does not learn whether the row is kept.
@@ -365,7 +368,7 @@ async fn a_definition_that_was_not_checked_may_have_taken_effect() {
     assert_eq!(failure.effect, Effect::Unknown, "{failure}");
     server.ask(&["DEL", &schedules]);
     let found = store.schedule(name("a")).await.unwrap().found.unwrap();
-    assert_eq!((found.home, found.row.version), (0, 7));
+    assert_eq!((found.partition, found.row.version), (0, 7));
     // A repetition changes nothing, and tells that the definition is stored.
     let changed = store.change_schedule(change).await.unwrap();
     assert_eq!(changed, Some(Default::default()));

@@ -80,7 +80,10 @@ async fn orphaned_rows_are_removed_or_restored() {
         .unwrap();
     assert_eq!(dead_letters.len(), 1);
     assert_eq!(dead_letters[0].error, "error");
-    assert_eq!(scene.seen(2).await, TaskState::Done(b"output".to_vec()));
+    assert_eq!(
+        scene.status_of(2).await,
+        TaskState::Done(b"output".to_vec())
+    );
     assert!(worker.store.damage().is_some());
     let sizes = scene.run(
         "return { call('HLEN', 'payloads'), call('HLEN', 'results'), call('HLEN', 'expiry_bins') }",
@@ -95,7 +98,7 @@ async fn orphaned_rows_are_removed_or_restored() {
     assert_eq!(damage(&scene), "a result is missing");
     age(&scene.server, &scene.namespace, &scene.clock, 2 * HOUR);
     scene.maintain().await;
-    assert_eq!(scene.seen(2).await, TaskState::Absent);
+    assert_eq!(scene.status_of(2).await, TaskState::Absent);
     assert_eq!(scene.run_all(worker).await, [id(3)]);
     scene.check();
     let left = scene.server.ask(&["EXISTS", &scene.key("expiry_bins")]);

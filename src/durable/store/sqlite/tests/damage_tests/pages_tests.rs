@@ -336,8 +336,8 @@ async fn a_lost_payload_costs_its_own_dead_letter() {
             let lost = payload_of(n).await.unwrap_err();
             assert!(lost.starts_with("its data cannot be read"), "{n}: {lost}");
         }
-        let letters = worker.store.dead_letters(DeadFilter::all(), 9).await;
-        assert_eq!(letters.unwrap().len(), 4);
+        let dead_letters = worker.store.dead_letters(DeadFilter::all(), 9).await;
+        assert_eq!(dead_letters.unwrap().len(), 4);
         // Each lost payload counts once, however often it is read.
         assert_eq!(worker.store.damage().map(|(rows, _)| rows), Some(2));
     }

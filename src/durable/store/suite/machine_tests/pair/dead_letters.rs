@@ -8,8 +8,8 @@ impl<H: Harness> Pair<H> {
     pub(super) async fn dead_letters(&mut self, choice: &Choice, limit: usize) -> Outcome {
         let filter = choice.filter(&self.ids);
         let [model, tested] = self.stores(0);
-        let letters = model.0.dead_letters(filter.clone(), limit).await;
-        same((letters, tested.0.dead_letters(filter, limit).await))
+        let dead_letters = model.0.dead_letters(filter.clone(), limit).await;
+        same((dead_letters, tested.0.dead_letters(filter, limit).await))
     }
 
     pub(super) async fn replay(&mut self, choice: &Choice) -> Outcome {

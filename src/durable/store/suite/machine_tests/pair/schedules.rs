@@ -50,7 +50,7 @@ impl<H: Harness> Pair<H> {
     async fn version(&mut self, name: &ScheduleName) -> Option<(u64, usize)> {
         let [model, _] = self.stores(0);
         let found = model.0.schedule(name.clone()).await.unwrap().found;
-        found.map(|found| (found.row.version, found.home))
+        found.map(|found| (found.row.version, found.partition))
     }
 
     /// Sends the last change, which may have been sent before, and compares the rows afterwards.
