@@ -73,11 +73,10 @@ async fn a_large_future_has_a_large_output() {
 #[test]
 fn the_end_of_the_runtime_cancels_the_task() {
     let runtime = Runtime::new().unwrap();
-    let task = runtime.block_on(async {
-        let task = spawn(pending::<()>());
-        yield_now().await;
-        task
-    });
+    let entered = runtime.enter();
+    let task = spawn(pending::<()>());
+    drop(entered);
+    runtime.block_on(yield_now());
     drop(runtime);
     assert!(block_on(task).unwrap_err().is_cancelled());
 }
