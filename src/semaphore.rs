@@ -34,8 +34,8 @@ pub(crate) struct Semaphore {
     limit: Number,
     waiters: WaitQueue,
     starving: WaitQueue,
-    /// Notified when the semaphore is closed.
-    closing: WaitQueue,
+    /// Tasks that wait until the semaphore is closed and no permit is in use.
+    drained: WaitQueue,
 }
 
 /// The reason why no permit was acquired.
@@ -52,7 +52,7 @@ impl Semaphore {
             limit: Number::new(representable(limit)),
             waiters: WaitQueue::new(),
             starving: WaitQueue::new(),
-            closing: WaitQueue::new(),
+            drained: WaitQueue::new(),
         }
     }
 
@@ -160,7 +160,11 @@ impl Semaphore {
     pub(crate) fn release(&self) {
         // Ordering: Release pairs with the Acquire in `update`, Acquire with the Release in `latest`.
         let before = self.state.fetch_sub(PERMIT, Ordering::AcqRel);
-        self.wake_for(before.wrapping_sub(PERMIT));
+        let state = before.wrapping_sub(PERMIT);
+        self.wake_for(state);
+        if is_drained(state) {
+            self.drained.notify_all();
+        }
     }
 
     /// Wakes the waiter for whom the newest free permit is.
@@ -195,22 +199,13 @@ impl Semaphore {
         // it is woken; if not, it sees what was done before.
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
         self.notify_all();
-        self.closing.notify_all();
+        self.drained.notify_all();
     }
 
     /// Waits until the semaphore is closed and no permit is in use.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future passes its wake-up on.
     pub(crate) async fn drained(&self) {
-        let is_closed = || (self.latest() & CLOSED != 0).then_some(());
-        self.closing.wait(is_closed).await;
-        // Nobody waits for a permit any more, so these are the waiters that `release` wakes.
-        let is_drained = || (in_use(self.latest()) == 0).then_some(());
-        self.waiters.wait(is_drained).await;
-        // The last release has woken one waiter.
-        self.waiters.notify_one();
+        let is_drained = || is_drained(self.latest()).then_some(());
+        self.drained.wait(is_drained).await;
     }
 
     /// The number of permits in use.
@@ -281,6 +276,10 @@ impl Drop for PermitClaim<'_> {
 
 fn in_use(state: usize) -> usize {
     state / PERMIT
+}
+
+fn is_drained(state: usize) -> bool {
+    state & CLOSED != 0 && in_use(state) == 0
 }
 
 fn starving(state: usize) -> usize {

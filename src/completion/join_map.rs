@@ -17,7 +17,7 @@ use crate::join::{AbortHandle, Id, JoinError};
 /// Each key has at most one task. Spawning a task under a key that is in the map aborts the previous task, whose outcome
 /// is not returned. When the map is dropped, its tasks are aborted.
 ///
-/// Unlike that of `tokio_util`, it has no `spawn_blocking_on`.
+/// Unlike `tokio_util`'s `JoinMap`, this one has no `spawn_blocking_on`.
 ///
 /// # Examples
 ///
@@ -66,7 +66,7 @@ impl<K, V> JoinMap<K, V> {
         Self::with_capacity(0)
     }
 
-    /// An empty map with room for this number of tasks.
+    /// Creates an empty map with room for at least `capacity` tasks.
     ///
     /// # Examples
     ///
@@ -82,12 +82,12 @@ impl<K, V> JoinMap<K, V> {
 }
 
 impl<K, V, S> JoinMap<K, V, S> {
-    /// An empty map that hashes its keys with this hasher.
+    /// Creates an empty map that hashes keys with `hasher`.
     pub fn with_hasher(hasher: S) -> Self {
         Self::with_capacity_and_hasher(0, hasher)
     }
 
-    /// An empty map with room for this number of tasks, which hashes its keys with this hasher.
+    /// Creates an empty map with room for at least `capacity` tasks, which hashes keys with `hasher`.
     ///
     /// # Examples
     ///
@@ -111,12 +111,12 @@ impl<K, V, S> JoinMap<K, V, S> {
         }
     }
 
-    /// The number of tasks for which the map has room without another allocation.
+    /// Returns the number of tasks that the map can hold before its tables grow.
     pub fn capacity(&self) -> usize {
         self.tasks.capacity().min(self.ids.capacity())
     }
 
-    /// Makes room for this number of further tasks.
+    /// Reserves room in the tables of the map for at least `additional` more tasks.
     ///
     /// # Panics
     ///
@@ -126,7 +126,7 @@ impl<K, V, S> JoinMap<K, V, S> {
         self.ids.reserve(additional);
     }
 
-    /// Frees the memory that the map does not need for its tasks.
+    /// Shrinks the tables of the map as far as possible.
     ///
     /// # Examples
     ///
@@ -142,7 +142,7 @@ impl<K, V, S> JoinMap<K, V, S> {
         self.shrink_to(0);
     }
 
-    /// Frees the memory that the map does not need for its tasks, but keeps room for at least this number of tasks.
+    /// Shrinks the tables of the map, but keeps room for at least `min_capacity` tasks.
     pub fn shrink_to(&mut self, min_capacity: usize) {
         self.tasks.shrink_to(min_capacity);
         self.ids.shrink_to(min_capacity);

@@ -39,11 +39,13 @@ pub struct Metrics {
     pub submitted: u64,
     /// Jobs read so far.
     pub read: u64,
-    /// Of these, jobs that have an output.
+    /// Jobs read so far that have returned an output.
     pub completed: u64,
-    /// Of these, jobs that have panicked. The others without an output were aborted, lost, or refused by a pool.
+    /// Jobs read so far that have panicked.
     pub panicked: u64,
-    /// Jobs, slots and permits that were refused so far, because the stream was full or closed.
+    /// Jobs read so far that were aborted, lost, or refused by a pool.
+    pub cancelled: u64,
+    /// Calls for a job, a slot or a permit that were refused so far because the stream was full or closed.
     pub rejected: u64,
 }
 
@@ -59,6 +61,7 @@ impl<T, K> Shared<T, K> {
             read: jobs.read,
             completed: jobs.completed,
             panicked: jobs.panicked,
+            cancelled: jobs.cancelled,
             rejected: jobs.rejected,
         }
     }

@@ -185,7 +185,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
 
     /// Closes the stream and aborts its jobs. Returns the number of jobs that had not ended.
     ///
-    /// Does not wait. The stream yields the remaining completions, and then ends.
+    /// This method does not wait: the stream still yields the remaining completions, and then ends.
     ///
     /// # Examples
     ///
@@ -193,7 +193,7 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     /// use throng::CompletionStream;
     ///
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (jobs, mut done) = CompletionStream::<()>::builder().build()?;
+    /// let (jobs, mut done) = CompletionStream::<(), _>::builder().build()?;
     /// jobs.submit("endless", std::future::pending()).await?;
     /// assert_eq!(done.shutdown_now(), 1);
     /// while let Some(completed) = done.next().await {

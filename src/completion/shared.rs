@@ -21,11 +21,11 @@ pub(super) struct Shared<T, K> {
     outstanding: Semaphore,
     /// The number of jobs that were read and not released. Only the reader changes it.
     read: Number,
-    /// The number of jobs without an output that were read so far. Only the reader changes it.
-    failed: Number,
-    /// Of these, the number of jobs that have panicked.
+    /// The numbers of jobs that were read so far, by outcome. Only the reader changes them.
+    completed: Number,
     panicked: Number,
-    /// The number of jobs that were not accepted.
+    cancelled: Number,
+    /// The number of submissions that were refused.
     rejected: Number,
     /// `true` if futures are polled once where they are submitted.
     pub(super) poll_in_place: bool,
@@ -42,8 +42,9 @@ impl<T, K> Shared<T, K> {
             queue,
             outstanding: Semaphore::new(max_outstanding),
             read: Number::new(0),
-            failed: Number::new(0),
+            completed: Number::new(0),
             panicked: Number::new(0),
+            cancelled: Number::new(0),
             rejected: Number::new(0),
             poll_in_place: false,
         }
@@ -78,16 +79,17 @@ impl<T, K> Shared<T, K> {
         self.outstanding.release();
     }
 
-    /// Counts a job without an output that was read.
-    #[cold]
-    pub(super) fn count_failed(&self, error: &JoinError) {
-        self.failed.add_own(1);
-        if error.is_panic() {
-            self.panicked.add_own(1);
-        }
+    /// Counts a job that was read by its outcome.
+    pub(super) fn count_outcome(&self, outcome: &Result<T, JoinError>) {
+        let number = match outcome {
+            Ok(_) => &self.completed,
+            Err(error) if error.is_panic() => &self.panicked,
+            Err(_) => &self.cancelled,
+        };
+        number.add_own(1);
     }
 
-    /// Counts a job that was not accepted.
+    /// Counts a refused submission.
     #[cold]
     fn count_rejected(&self) {
         self.rejected.add(1);
@@ -113,14 +115,14 @@ impl<T, K> Shared<T, K> {
     /// The numbers of jobs, in flight and so far.
     pub(super) fn counts(&self) -> JobCounts {
         let jobs = self.queue.jobs();
-        let unreleased = self.read.get();
-        let read = jobs.released() + unreleased as u64;
+        let read = self.read.get();
         JobCounts {
-            in_flight: jobs.len().saturating_sub(unreleased) as u64,
+            in_flight: jobs.len().saturating_sub(read) as u64,
             submitted: jobs.accepted(),
-            read,
-            completed: read.saturating_sub(self.failed.get() as u64),
+            read: jobs.released() + read as u64,
+            completed: self.completed.get() as u64,
             panicked: self.panicked.get() as u64,
+            cancelled: self.cancelled.get() as u64,
             rejected: self.rejected.get() as u64,
         }
     }
@@ -238,6 +240,7 @@ pub(super) struct JobCounts {
     pub(super) read: u64,
     pub(super) completed: u64,
     pub(super) panicked: u64,
+    pub(super) cancelled: u64,
     pub(super) rejected: u64,
 }
 

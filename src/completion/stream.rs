@@ -19,7 +19,7 @@ use crate::task::Outcome;
 ///
 /// Jobs are submitted through a [`Submitter`] and read from the stream. Submit and read in two tasks, as in the example
 /// below: when the stream is full, `submit` waits until a completion is read. A single task that does both must never
-/// await `submit`, because it would wait for itself. It selects between [`reserve`](super::Submitter::reserve) and
+/// await `submit`, because it would wait for itself. Instead, it selects between [`reserve`](super::Submitter::reserve) and
 /// [`next`](Self::next):
 ///
 /// ```
@@ -210,9 +210,8 @@ impl<T: Send + 'static, K: Send + 'static> CompletionStream<T, K> {
     }
 
     fn completed(&self, (id, tag, outcome): (Id, K, Outcome<T>)) -> Completed<T, K> {
-        let outcome = outcome
-            .map_err(|fault| JoinError::new(id, fault))
-            .inspect_err(|error| self.shared.count_failed(error));
+        let outcome = outcome.map_err(|fault| JoinError::new(id, fault));
+        self.shared.count_outcome(&outcome);
         Completed { id, tag, outcome }
     }
 

@@ -346,8 +346,8 @@ impl<T: Send + 'static, K: Send + 'static> Submitter<T, K> {
 
     /// Waits until the stream is closed or dropped, and its jobs have ended.
     ///
-    /// What they have returned may not have been read. A permit that was [reserved](Self::reserve) and not used counts as
-    /// a job.
+    /// Their completions may still be unread, and the last one may arrive a moment later. A [reserved](Self::reserve) permit that
+    /// is not used yet counts as a job.
     ///
     /// # Cancel safety
     ///

@@ -42,8 +42,8 @@ use crate::weak_part::{ReadPart, WeakPart};
 /// - *Panics* reach the handle, or, for [`execute`](Self::execute), the handler of
 ///   [`Builder::on_panic`](super::Builder::on_panic). The thread goes on.
 /// - *Abort*: aborting a task that has not started drops its closure at once. A task that has started runs to its end.
-/// - *Spans*: a task runs in no `tracing` span, because to enter one takes longer than a tiny task. To run one in the span
-///   of its submitter, spawn `move || span.in_scope(f)` with `span = Span::current()`.
+/// - *Spans*: tasks run outside any `tracing` span, because entering a span takes longer than running a tiny task. To run one
+///   in the span of its submitter, spawn `move || span.in_scope(f)` with `span = Span::current()`.
 /// - *Shutdown*: [`close`](Self::close), or dropping the last clone, refuses new tasks and runs those that were accepted.
 ///   Neither blocks. The process does not wait for tasks when it exits: await [`closed`](Self::closed) before.
 ///

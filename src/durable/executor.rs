@@ -149,11 +149,12 @@ impl DurableExecutor {
         })
     }
 
-    /// Claims no more tasks. The tasks that it has claimed run to their end, and are not asked to stop. Does not wait for them: see
-    /// [`closed`](Self::closed).
+    /// Stops claiming tasks. Tasks that are already claimed run to completion and are not asked to stop. This method does not wait
+    /// for them: await [`closed`](Self::closed).
     ///
-    /// Other executors continue to run the tasks of the store, and the client stays open. A run that awaits another task needs an
-    /// executor that claims it. A later [`shutdown`](Self::shutdown) limits the time that the remaining runs have.
+    /// Other executors continue to run the tasks of the store, and the client stays open. If a remaining run awaits a task that is not
+    /// claimed yet, another executor must claim that task. Otherwise this executor never ends. To limit the time of the remaining
+    /// runs, call [`shutdown`](Self::shutdown) later.
     ///
     /// # Examples
     ///
@@ -222,22 +223,38 @@ impl DurableExecutor {
 
     /// [Shuts the executor down](Self::shutdown) without a grace period, and does not wait: see [`closed`](Self::closed).
     ///
-    /// The runs are dropped at an await point, and their tasks are given back to the store.
+    /// Each run is dropped at its next await point, and its task is given back to the store.
     ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # async fn stop(executor: throng::durable::DurableExecutor) {
+    /// ```
+    /// # use throng::durable::{DurableClient, DurableExecutor, DurableTask, MemoryStore, Run, TaskContext, TaskError};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Endless;
+    /// # impl DurableTask for Endless {
+    /// #     const NAME: &'static str = "endless";
+    /// #     type Output = ();
+    /// # }
+    /// # impl Run<()> for Endless {
+    /// #     async fn run(self, _: TaskContext<()>) -> Result<(), TaskError> { std::future::pending().await }
+    /// # }
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = DurableClient::open(MemoryStore::new());
+    /// let executor = DurableExecutor::builder(client.clone()).register::<Endless>().start(()).await?;
+    /// let endless = client.spawn(Endless).await?;
     /// executor.shutdown_now();
     /// executor.closed().await;
-    /// # }
+    /// // The store has it for another executor.
+    /// assert_eq!(client.counts().await?.waiting, 1);
+    /// # drop(endless);
+    /// # Ok(()) }
     /// ```
     pub fn shutdown_now(&self) {
         self.messages.send(Message::Shutdown(Duration::ZERO)).ok();
     }
 
-    /// Waits until the executor has ended, because it or its runtime was shut down, or because it was [closed](Self::close) and its
-    /// runs have ended.
+    /// Waits until the executor has ended. It ends when it or its runtime is shut down, or, after [`close`](Self::close), when its runs
+    /// have ended and the store has their outcomes.
     ///
     /// # Cancel safety
     ///

@@ -117,7 +117,8 @@ impl<T> JoinHandle<T> {
     }
 
     /// Aborts the task if it has not started. Its closure and its captures are dropped at once, on this thread, and
-    /// the handle reports [`is_cancelled`](JoinError::is_cancelled). A closure that is running is not interrupted.
+    /// the handle reports [`is_cancelled`](JoinError::is_cancelled). A closure that is running is not interrupted. A future that
+    /// has started is dropped at its next await point.
     ///
     /// # Examples
     ///

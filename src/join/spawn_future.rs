@@ -10,15 +10,15 @@ use crate::task::{Polled, Task};
 
 /// Runs a future as a task of the current Tokio runtime.
 ///
-/// This is [`tokio::spawn`] with the [handle and error types](JoinHandle) of this crate, so that one collection can have
-/// the handles of futures, of closures on a pool, and of jobs of a [`SerialExecutor`](crate::SerialExecutor). Where all
-/// tasks are futures, use Tokio's.
+/// This is [`tokio::spawn`] with the [handle and error types](JoinHandle) of this crate, so that one collection can hold
+/// handles to futures, to closures on a pool, and to jobs of a [`SerialExecutor`](crate::SerialExecutor). If all tasks are
+/// futures, use `tokio::spawn`.
 ///
 /// # Errors
 ///
 /// The handle fails with [`is_panic`](crate::JoinError::is_panic) if the future panics, and with
-/// [`is_cancelled`](crate::JoinError::is_cancelled) if the task is aborted, or dropped by its runtime, before it ends. An
-/// abort drops the future when it next waits.
+/// [`is_cancelled`](crate::JoinError::is_cancelled) if the task is aborted, or dropped by its runtime, before it ends. After
+/// an abort, the runtime drops the future at its next await point, or soon if it waits already.
 ///
 /// # Panics
 ///

@@ -127,8 +127,8 @@ impl<S> Core<S> {
 
     /// Returns `true` if no job is queued or running.
     ///
-    /// A caller that waits in `released` counts itself before this read-modify-write, and an owner looks for callers after its own: of the
-    /// two, one sees the other.
+    /// A waiter is counted before this read-modify-write, and an owner checks for waiters after the one that releases the
+    /// executor. So the waiter sees the release, or the owner sees the waiter.
     pub(super) fn is_idle(&self) -> bool {
         !self.inbox.retag(Tags::NONE, Tags::NONE).tags.has(OWNED)
     }

@@ -40,8 +40,8 @@ use crate::weak_part::{ReadPart, WeakPart};
 /// # What a job may do
 ///
 /// A job runs on the thread that submitted it or another job, or on a Tokio worker. It sees the runtime and the
-/// thread-locals of that thread, including its `tracing` span, which may be that of another submitter. A job that logs in its
-/// own span enters it: `submit(move |state| span.in_scope(|| ..))`.
+/// thread-locals of that thread, and its current `tracing` span, which may belong to another submitter. To log in a span of
+/// its own, a job must enter it: `submit(move |state| span.in_scope(|| ..))`.
 ///
 /// A job must not block for long, and it must not take a lock that a submitter holds while it submits. Three options lift the
 /// second rule: [`post`](Self::post), [`capture_jobs(0)`](super::Builder::capture_jobs) for locks of other submitters, and
@@ -65,9 +65,9 @@ use crate::weak_part::{ReadPart, WeakPart};
 ///
 /// # Waiting until it is idle
 ///
-/// [`idle`](Self::idle) waits for a moment at which no job is queued or running. While others keep the executor busy, such
-/// a moment may not come; `executor.submit(|_| ()).await` returns when everything that was submitted before has ended. To wait
-/// for the end of all jobs, [close](Self::close) the executor and await [`closed`](Self::closed).
+/// [`idle`](Self::idle) returns when it finds that no job is queued or running. While others keep the executor busy, it may
+/// never return. To wait only for earlier jobs of the same or a higher level, await `executor.submit(|_| ())`. To wait for the
+/// end of all jobs, [close](Self::close) the executor and await [`closed`](Self::closed).
 ///
 /// # Examples
 ///
@@ -296,11 +296,11 @@ impl<S> SerialExecutor<S> {
 
     /// Waits until no job is queued or running. The executor stays open, so another job may be submitted meanwhile.
     ///
-    /// Inside a job of the same executor it never returns.
+    /// It never completes inside a job of the same executor.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nothing is lost.
+    /// Dropping the future has no effect.
     ///
     /// # Examples
     ///
@@ -315,7 +315,7 @@ impl<S> SerialExecutor<S> {
     /// # }
     /// ```
     pub async fn idle(&self) {
-        // Inside a job of this executor it waits nevertheless, as documented.
+        // The error is ignored: as documented, this never completes inside a job of this executor.
         let _ = prepare_to_wait(self.core.id());
         let is_idle = || self.core.is_idle().then_some(());
         self.core.released.wait(is_idle).await;

@@ -399,7 +399,7 @@ fn loom_reset_against_close() {
     });
 }
 
-/// A job that was submitted before has ended, whoever ran it, and its effects are visible.
+/// A job that was submitted before has ended, and its effects are visible.
 #[test]
 fn loom_idle_waits_for_a_job() {
     loom::model(|| {

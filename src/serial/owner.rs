@@ -283,7 +283,7 @@ impl<S> Owner<'_, S> {
     pub(super) fn release(self) -> Result<(), Self> {
         // The word is nearly always this one, so it is not read first.
         if self.0.queue.is_empty() && self.0.inbox.exchange_empty(OWNED, Tags::NONE).is_ok() {
-            // Not the owner any more: a panic in a waker must not drop an owner.
+            // The ownership is put down first, because a panic in a waker must not drop an `Owner`.
             let core = self.put_down();
             if core.released.has_waiters() {
                 core.released.notify_all();

@@ -295,13 +295,11 @@ pub(super) static COMPLETION: [Row<completion::Metrics>; 6] = [
         "outcome",
         counter(
             "throng_completion_jobs_total",
-            "Jobs read by outcome. Cancelled: aborted, lost, or refused by a pool. Rejected: not accepted.",
+            "Jobs by outcome, counted when they are read. Cancelled: aborted, lost, or refused by a pool. Rejected: refused by the stream, counted when submitted.",
             &[
                 ("completed", |m| count(m.completed)),
                 ("panicked", |m| count(m.panicked)),
-                ("cancelled", |m| {
-                    count(m.read.saturating_sub(m.completed + m.panicked))
-                }),
+                ("cancelled", |m| count(m.cancelled)),
                 ("rejected", |m| count(m.rejected)),
             ],
         ),

@@ -1,5 +1,8 @@
 //! The metrics of a stream.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use futures::stream::StreamExt;
 use throng::CompletionStream;
 use throng::completion::Metrics;
@@ -38,7 +41,7 @@ fn only_jobs_that_were_read_are_counted_as_read() {
 }
 
 #[test]
-fn jobs_without_an_output_are_counted_when_they_are_read() {
+fn jobs_are_counted_by_their_outcome_when_they_are_read() {
     current_thread().block_on(async {
         let (jobs, done) = CompletionStream::<()>::builder().build().unwrap();
         jobs.submit((), async { panic!("on purpose") })
@@ -49,16 +52,20 @@ fn jobs_without_an_output_are_counted_when_they_are_read() {
         let aborted = jobs.submit((), std::future::pending()).await.unwrap();
         assert!(jobs.abort(aborted));
         jobs.close();
-        let ended = |metrics: Metrics| (metrics.completed, metrics.panicked);
-        assert_eq!(ended(done.metrics()), (0, 0));
+        let ended = |it: Metrics| [it.completed, it.panicked, it.cancelled];
+        assert_eq!(ended(done.metrics()), [0; 3]);
         let mut done = done.ordered();
-        let (mut completed, mut panicked) = (0, 0);
+        let mut expected = [0; 3];
         while let Some(job) = done.next().await {
-            completed += u64::from(job.outcome.is_ok());
-            panicked += u64::from(job.outcome.is_err_and(|error| error.is_panic()));
-            assert_eq!(ended(jobs.metrics()), (completed, panicked));
+            let outcome = match job.outcome {
+                Ok(()) => 0,
+                Err(error) if error.is_panic() => 1,
+                Err(_) => 2,
+            };
+            expected[outcome] += 1;
+            assert_eq!(ended(jobs.metrics()), expected);
         }
-        assert_eq!((completed, panicked, jobs.metrics().read), (1, 1, 4));
+        assert_eq!((expected, jobs.metrics().read), ([1, 1, 2], 4));
     });
 }
 
@@ -99,5 +106,31 @@ fn a_job_that_is_refused_with_a_permit_is_counted() {
         jobs.close();
         assert!(permit.submit((), async {}).is_err());
         assert_eq!(jobs.metrics().rejected, 1);
+    });
+}
+
+/// Another thread reads the numbers while jobs are read.
+#[test]
+fn no_number_of_ended_jobs_decreases() {
+    const JOBS: u32 = if cfg!(miri) { 100 } else { 50_000 };
+    let (jobs, mut done) = CompletionStream::<()>::builder().build().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let watcher = threads.spawn(|| {
+            let ended = |it: Metrics| [it.read, it.completed, it.panicked, it.cancelled];
+            let mut last = [0; 4];
+            while !is_over.load(Ordering::Relaxed) {
+                let now = ended(jobs.metrics());
+                let decreased = last.iter().zip(now).any(|(last, now)| now < *last);
+                assert!(!decreased, "{last:?} {now:?}");
+                last = now;
+            }
+        });
+        for _ in 0..JOBS {
+            drop(jobs.try_slot(()).unwrap());
+            done.try_next().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        watcher.join().unwrap();
     });
 }

@@ -211,6 +211,44 @@ async fn closed_waits_for_the_close_and_then_for_each_job() {
 }
 
 #[tokio::test]
+async fn closed_returns_when_an_idle_stream_is_closed() {
+    let (jobs, _done) = bounded::<()>(4, 4);
+    let waiting = tokio::spawn({
+        let jobs = jobs.clone();
+        async move { jobs.closed().await }
+    });
+    let_others_run().await;
+    assert!(!waiting.is_finished());
+    jobs.close();
+    within(waiting).await.unwrap();
+}
+
+/// The others are a wait for the end, and a submission that has lost so often that the next permit is for it.
+#[tokio::test]
+async fn closed_does_not_depend_on_waits_that_are_not_polled() {
+    let (jobs, _done) = bounded(1, 10);
+    let mut running = slot(&jobs, 0);
+    let mut submission = Box::pin(jobs.slot(1));
+    let waker = std::task::Waker::noop();
+    assert!(poll_with(waker, &mut submission).is_pending());
+    for tag in 2..4 {
+        running.complete(());
+        running = slot(&jobs, tag);
+        assert!(poll_with(waker, &mut submission).is_pending());
+    }
+    jobs.close();
+    let mut first = Box::pin(jobs.closed());
+    assert!(poll_with(waker, &mut first).is_pending());
+    let waiting = tokio::spawn({
+        let jobs = jobs.clone();
+        async move { jobs.closed().await }
+    });
+    let_others_run().await;
+    running.complete(());
+    within(waiting).await.unwrap();
+}
+
+#[tokio::test]
 async fn closed_waits_for_an_unused_permit() {
     let (jobs, _done) = bounded::<()>(4, 4);
     let permit = jobs.reserve().await.unwrap();

@@ -34,7 +34,7 @@ pub struct Metrics {
     /// Runs that have exceeded their [timeout](crate::durable::DurableTask::TIMEOUT) and were asked to stop. They are also counted by how
     /// they ended, for example in `completed` or `retried`.
     pub timed_out: u64,
-    /// Runs whose verdict the store has rejected, because another worker had claimed the task.
+    /// Runs whose verdict the store rejected because another worker had claimed the task.
     pub rejected: u64,
     /// Leases that were lost.
     pub leases_lost: u64,

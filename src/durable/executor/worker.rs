@@ -37,7 +37,7 @@ mod turns;
 /// Effectively forever, yet small enough to add to any instant (30 years).
 pub(crate) const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// The maximum time after the grace period in which a worker stores the outcomes of its runs and closes its
+/// The maximum time after the grace period, or after the last run, in which a worker stores the outcomes of its runs and closes its
 /// sessions.
 const MAX_CLOSING: Duration = Duration::from_secs(2);
 
@@ -45,7 +45,7 @@ const MAX_CLOSING: Duration = Duration::from_secs(2);
 const STALL_WARNING: Duration = Duration::from_secs(30);
 
 impl Worker {
-    /// Works until the worker is shut down.
+    /// Works until the worker is shut down, or is closed and has no run.
     pub(crate) async fn run(mut self) {
         let guard = self.runtime.spawn(RuntimeGuard(self.sender.clone()).hold());
         while !self.is_over() {
@@ -158,7 +158,7 @@ impl Worker {
         self.claims.stop_all(StopReason::Shutdown);
     }
 
-    /// Claims no more tasks. Aborts the runs that have not ended by then.
+    /// Stops claiming tasks, and aborts the runs that are still running after `grace`.
     fn stop_within(&mut self, grace: Duration) {
         let end = Instant::now() + grace.min(FOREVER);
         self.stopping = Some(self.stopping.map_or(end, |earlier| earlier.min(end)));
@@ -188,7 +188,10 @@ impl Worker {
     }
 
     async fn end(mut self) {
-        let deadline = self.deadline().unwrap_or_else(Instant::now);
+        let now = Instant::now();
+        let deadline = self
+            .deadline()
+            .map_or(now, |end| end.min(now + MAX_CLOSING));
         for session in self.sessions.iter_mut().filter_map(|it| it.id.take()) {
             let closed = self.engine.store.close_session(session);
             timeout_at(deadline, closed).await.ok();

@@ -56,7 +56,7 @@ pub(in crate::watch) static EXECUTOR: [Row<durable::Metrics>; 13] = [
     ),
     counter(
         "throng_durable_rejected_total",
-        "Runs whose verdict the store has rejected, because another worker had claimed the task.",
+        "Runs whose verdict the store rejected because another worker had claimed the task.",
         &[("", |m| count(m.rejected))],
     ),
     counter(

@@ -153,3 +153,59 @@ async fn a_shutdown_limits_the_time_of_a_closed_executor() {
     assert_eq!(client.counts().await.unwrap().waiting, 1);
     drop(handle);
 }
+
+/// The store does not close the session of an executor that has no run left.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_after_a_close_takes_two_seconds() {
+    let client = client_with(&MemoryStore::new(), |request| {
+        Box::pin(async move {
+            match request {
+                "close_session" => pending().await,
+                _ => Ok(()),
+            }
+        })
+    });
+    let act = |number, _| async move { Ok(number) };
+    let executor = builder(&client).start(App::new(act)).await.unwrap();
+    executor.close();
+    let took = time_of(executor.shutdown(Duration::ZERO)).await;
+    assert!(took <= Duration::from_millis(2_010), "{took:?}");
+}
+
+/// A store may rely on the idle session of an executor to tell others when a task is due, also if that executor claims no more tasks
+/// while its runs end.
+#[tokio::test(start_paused = true)]
+async fn a_closed_executor_delays_no_task_of_others() {
+    for closes_before in [true, false] {
+        let store = MemoryStore::new();
+        let (client, other_client) = (client_of(&store), client_of(&store));
+        let act = |number, _: TaskContext<App>| async move {
+            sleep(Duration::from_secs(number)).await;
+            Ok(number)
+        };
+        let lease = Duration::from_secs(30);
+        let closing = builder(&client)
+            .lease(lease)
+            .start(App::new(act))
+            .await
+            .unwrap();
+        let long = spawn(&client, 600).await.unwrap();
+        until("it runs", || closing.metrics().running == 1).await;
+        let other = builder(&other_client).lease(lease).start(App::new(act));
+        let other = other.await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        if closes_before {
+            closing.close();
+            sleep(Duration::from_secs(1)).await;
+        }
+        let delay = SpawnOptions::new().delay(Duration::from_secs(2));
+        let begun = Instant::now();
+        let delayed = other_client.spawn_with(Number(0), delay).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        closing.close();
+        delayed.await.unwrap();
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(3), "{closes_before}: {took:?}");
+        drop((long, other));
+    }
+}

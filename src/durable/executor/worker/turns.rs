@@ -67,9 +67,9 @@ impl Worker {
     }
 
     /// Returns `true` if the worker checks at given times. While its runtime is stuck, it leaves that to others, which also decide
-    /// on its leases.
+    /// on its leases. A worker that claims no more tasks still checks, since others may rely on one of its sessions.
     pub(super) fn checks(&self) -> bool {
-        self.stopping.is_none() && !self.is_stalled()
+        !self.is_stalled()
     }
 
     /// Returns `true` if a task of a queue could run now. The pending verdicts go with the turn.
