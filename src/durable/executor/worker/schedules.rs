@@ -28,10 +28,12 @@ use crate::durable::store::{DueSchedule, HAND_OUT_INTERVAL};
 const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Worker {
-    /// Returns the time at which the worker asks for due schedules, or `None` while it fires some or leaves that to other workers.
+    /// Returns the time at which the worker asks for due schedules, or `None` while it fires some, stops, or leaves that to other
+    /// workers.
     pub(super) fn next_tick(&self) -> Option<Instant> {
         let next = self.next_tick.max(self.tick_pause);
-        Some(next).filter(|_| self.firing.is_none() && self.checks())
+        let asks = self.firing.is_none() && self.stopping.is_none() && self.checks();
+        Some(next).filter(|_| asks)
     }
 
     /// Asks for due schedules if it is time, and fires them.
