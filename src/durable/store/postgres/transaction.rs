@@ -2,8 +2,8 @@
 //!
 //! Each transaction holds the lock of the store: those of the hot requests share it, and rely on the locks of rows. A request that changes
 //! what others only read calls [`require_exclusive`](Transaction::require_exclusive): if the lock is shared, the transaction is rolled
-//! back, and the request runs again in one that has the store for itself. So such requests need no thought about others that run at the
-//! same time.
+//! back, and the request runs again in one that has the store for itself. So the code of such a request need not consider others that run
+//! at the same time.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -53,8 +53,8 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Begins a transaction. It shares the store with others unless it `is_exclusive`. Reads and locks the sessions that will make requests
-    /// in it, unless one of the requests may end sessions, which needs an exclusive transaction.
+    /// Begins a transaction. Unless `is_exclusive` is `true`, other transactions may use the store meanwhile. Reads and locks the sessions
+    /// that will make requests in it, unless one of the requests may end sessions, which needs an exclusive transaction.
     pub(super) async fn begin(
         db: &Arc<Connection>,
         shared: &Arc<Shared>,

@@ -76,7 +76,7 @@ impl Writer {
         Self { jobs }
     }
 
-    /// Runs a request. With `is_exclusive`, its transaction has the store for itself from the start. A `session` is read when the
+    /// Runs a request. If `is_exclusive` is `true`, its transaction excludes others from the start. A `session` is read when the
     /// transaction begins.
     pub(super) fn run<R, T>(
         &self,

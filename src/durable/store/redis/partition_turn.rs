@@ -47,7 +47,7 @@ impl GoIdle {
 }
 
 impl<'a> PartitionTurn<'a> {
-    /// `queue_partition` is the only partition in which the session claims tasks, if there is one.
+    /// `queue_partition` is `Some` if the session claims tasks in that partition only.
     pub(super) fn of(
         request: &'a Turn,
         partitions: Partitions,

@@ -25,7 +25,7 @@
 -- On demand: key_conflicts.
 -- Undo: enqueue.
 --
--- Output: that of `enqueue.lua`. If there is no task, it is what `confirm` returns, or OK.
+-- Output: the same as that of `enqueue.lua`. Without tasks, the result of `confirm`, or OK.
 
 local MAX_PUSHED = 16
 local payload_count = tonumber(ARGV[6])

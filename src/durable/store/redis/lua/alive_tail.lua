@@ -1,7 +1,7 @@
 -- The end of a row of `alive`: the name of the group, which is text and so has no byte 255; then, if the task has a parent, this byte
 -- and the id of the parent.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: group_in, parent_in_row.
 
 -- Returns the group of a task, given its row in `alive`.

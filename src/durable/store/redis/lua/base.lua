@@ -7,7 +7,7 @@
 -- LAYOUT <found> <known> -> this process does not know the layout; `known` is the newest that it knows
 -- UNDONE <error>         -> the layout cannot be read
 --
--- Needs no part, but the variable `micros`, which the lines before this part set.
+-- Needs no other part. Uses the variable `micros`, which the lines before this part set.
 -- Defines: call, concat, sub, byte, char, pack, number_at, now, BASE, meta.
 local call, concat = redis.call, table.concat
 local sub, byte, char = string.sub, string.byte, string.char

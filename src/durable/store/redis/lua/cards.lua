@@ -2,7 +2,7 @@
 -- session, as 20 digits; time at which the session was opened 6; card, which scripts do not read. All members have the score 0, so Redis
 -- sorts them by their bytes, which begin with the session.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: card_position, remove_card.
 
 -- Returns the first bytes of the member of a session.

@@ -14,7 +14,7 @@
 -- ARGV[3]   -> new row, in which all of the tasks count as started; empty to remove the schedule
 -- ARGV[4..] -> the tasks: see `add_tasks.lua`
 --
--- Output: that of `enqueue.lua`, or CHANGED if the row has another version or a new schedule is due already; then nothing has
+-- Output: the same as that of `enqueue.lua`, or CHANGED if the row has another version or a new schedule is due already; then nothing has
 -- changed. If the row is removed, the output is REMOVED, or OK if there is none. If the new row is stored already, the output is
 -- REPEATED, and the id of the last task in the row.
 --

@@ -104,7 +104,7 @@ local function children()
   -- Returns `true` if a task keeps its steps: it has not ended, or it is a dead letter.
   local function has_kept_steps(id) return call('HEXISTS', ALIVE, id) == 1 or call('ZSCORE', DIED, id) end
 
-  -- Stores the steps of these notes. Returns the children whose notes are of no use any more: the step is stored, or the parent has no
+  -- Stores the steps of these notes. Returns the children whose notes are no longer needed: the step is stored, or the parent has no
   -- steps any more and `is_of_parents` says that this partition is that of the parents.
   local function tell(notes, is_of_parents)
     local parents, ends, gone = {}, {}, {}

@@ -1,7 +1,7 @@
 -- The variables that the parts of a claim share. The server creates the functions of a script in each run, so only these variables are in
 -- every turn.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: want, want_bytes, tombstones, claimed, is_push, push_wait, any_separate, any_extension, any_failed.
 --
 -- The arguments are those of `turn.lua`:

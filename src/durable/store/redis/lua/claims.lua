@@ -8,7 +8,7 @@
 --
 -- The lease of a released claim ends at 0.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: held_by, delete_claims.
 
 -- Returns those of the ids that the claim still holds, and their rows in `running`.

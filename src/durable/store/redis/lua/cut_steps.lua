@@ -1,7 +1,7 @@
 -- Replays a task from a step: removes the step and all later ones, and adds a step that records this. Its name is `replay:` and the number
 -- of the first removed step. If the same step is named again before the task has stored it, only the last nonce of the record changes.
 --
--- Needs no part.
+-- Needs no other part.
 -- Undo: cut_steps.
 -- Defines: steps_from, write_cut.
 

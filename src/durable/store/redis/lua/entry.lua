@@ -3,7 +3,7 @@
 -- Flags of an entry: 1, it contains the payload; 2, it has an extension; 4, `errors` may have a row of the task; 8 and 16 are
 -- reserved.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: any_quarantined, is_entry, has_errors, task_key, parent_in, is_quarantined.
 
 -- `true` if quarantined tasks may be waiting.

@@ -2,7 +2,7 @@
 -- epochs of the next minutes do not exceed; and the time at which the ceiling was raised, in microseconds. If a server may
 -- have lost the last claims, its new epochs are above the ceiling: see `advance_epochs.lua`.
 --
--- Needs no part.
+-- Needs no other part.
 -- Reads: epoch, tombstones.
 -- Defines: next_epochs.
 

@@ -5,7 +5,7 @@
 -- ARGV[last - 1] -> "before" or "after": whether the command fails before or after it has run
 -- ARGV[last]     -> time
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: micros, call, redis.
 local micros, fails_at, mode = tonumber(ARGV[#ARGV]), tonumber(ARGV[#ARGV - 2]), ARGV[#ARGV - 1]
 local real = redis

@@ -1,6 +1,6 @@
 -- Splits a string of ids, of 16 bytes each.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: split_ids.
 local function split_ids(text)
   local ids = {}

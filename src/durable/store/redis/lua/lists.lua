@@ -21,7 +21,7 @@
 -- Needs: queues, groups.
 -- Defines: version, plain_set, wake_set, key_of, wake, lists.
 --
--- A script creates its functions in each run. Most of these are needed only if workers differ, so `lists()` creates them on
+-- Each run of a script creates its functions. Most functions of this part are needed only if workers differ, so `lists()` creates them on
 -- demand, and returns them in a table.
 local version = meta[2] and sub(meta[2], 1, 8)
 local plain_set = version and #meta[2] > 8 and sub(meta[2], 9) or nil

@@ -2,6 +2,6 @@
 --
 -- ARGV[last] -> time
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: micros.
 local micros = tonumber(ARGV[#ARGV])

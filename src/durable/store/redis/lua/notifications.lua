@@ -4,7 +4,7 @@
 --
 -- `awaits` caches whether clients await tasks.
 --
--- Needs no part, but the table `state`: see `transaction.lua`.
+-- Needs no other part. Uses the table `state`: see `transaction.lua`.
 -- Defines: has_watchers, MAX_NOTIFIED_BYTES, count, is_awaiting, notify, notify_watchers, flush.
 local messages, awaits, has_watchers, counts = state.messages or {}, {}, nil, state.counts or {}
 state.messages, state.counts = messages, counts

@@ -2,7 +2,7 @@
 -- `read_progress.lua` looks for the task first. A script that stores another task with the same id removes the row (`add_tasks.lua`,
 -- `replay.lua`), and so does maintenance.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: has_progress, remove_progress.
 
 -- `true` if any task may have progress, or nil if the script has not checked this yet.

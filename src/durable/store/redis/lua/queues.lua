@@ -12,7 +12,7 @@
 -- A running task of a named queue holds a permit: its id is in the set `permits:<queue>`. A task with a group holds a second one: see
 -- `groups.lua`.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: groups, queues.
 --
 -- `groups` stays nil unless the script needs `groups.lua`. `queues()` returns its functions in a table.

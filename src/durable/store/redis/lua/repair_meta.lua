@@ -1,7 +1,7 @@
 -- Removes `meta` if it holds a value of another type. A client that maintains a store has opened it and knows its layout,
 -- so the layout can be written again. This runs before `base.lua`, which reads `meta`.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines nothing.
 do
   local found = redis.pcall('HMGET', META, 'layout')

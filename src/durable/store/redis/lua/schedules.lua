@@ -7,7 +7,7 @@
 -- too late; the sets are authoritative. While a schedule is being changed, the field is empty. If it stays empty because a command
 -- fails, workers ask for due schedules at once, and `hand_out.lua` writes the field again.
 --
--- Needs no part.
+-- Needs no other part.
 -- Reads: schedules.
 -- Defines: schedule_times, first_hand_out_of, save_first_hand_outs, first_of_builds, first_hand_out.
 

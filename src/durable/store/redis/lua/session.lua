@@ -13,7 +13,7 @@
 --
 -- An unreadable row counts as missing: the client opens another session.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: sessions, find_session, save_session.
 local sessions = {}
 

@@ -7,7 +7,7 @@
 --
 -- `steps` has a row for each of these tasks, by id: a number of steps that the task has had 4. If it has fewer, some are lost.
 --
--- Needs no part.
+-- Needs no other part.
 -- Reads: steps.
 -- Defines: steps_of, unless_of_other_type, number_in, add_to_steps, add_step, numbers_of_steps, remove_steps.
 

@@ -2,7 +2,7 @@
 -- never falls behind the last pass of maintenance, and is at most a minute ahead of it. So if the clock is set, no end is
 -- removed more than a minute early.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: store_time.
 local function store_time()
   -- The result is cached. A field of an existing table costs no allocation in scripts that do not need it.

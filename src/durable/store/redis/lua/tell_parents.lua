@@ -9,7 +9,7 @@
 -- ARGV[1]   -> number of notes, n
 -- ARGV[2..] -> n times: id of the child; its note
 --
--- Output: the ids of the children of which the notes are of no use any more. The other notes stay until maintenance has repaired the
+-- Output: the ids of the children of which the notes are no longer needed. The other notes stay until maintenance has repaired the
 -- parents
 --
 -- Errors: UNDONE if a command failed

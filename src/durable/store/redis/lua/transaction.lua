@@ -14,7 +14,7 @@
 -- pushed      -> bundles of entries that were added to lists: see `lists.lua`
 -- freed       -> queues of which tasks have stopped running, as keys; nil if there are none
 --
--- Needs no part, but the table `state`, which the lines before `main` set.
+-- Needs no other part. Uses the table `state`, which the lines before `main` set.
 -- Defines: skipped, committed, first_error, commit.
 local skipped, committed, first_error = state.skipped or {}, state.committed or {}, state.first_error
 state.skipped, state.committed, state.pushed = skipped, committed, state.pushed or {}

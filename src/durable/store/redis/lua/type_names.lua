@@ -1,6 +1,6 @@
 -- Reads the names of types.
 --
--- Needs no part.
+-- Needs no other part.
 -- Defines: type_of.
 local types = {}
 

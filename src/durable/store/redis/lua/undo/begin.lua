@@ -1,7 +1,7 @@
 -- Undoes the transaction in which a command has failed. This file and the others in this folder run only then, after the
 -- function `main`, with the error in `failure`. See `transaction.lua`.
 --
--- Needs no part, but the table `state` and the error `failure`.
+-- Needs no other part. Uses the table `state` and the error `failure`.
 -- Defines: u, undo, text_of, try, try_all, every_second, restore_errors, restore_permits, reversed, has_entries, restore_session,
 --   remove_messages, remove_pushed.
 --
