@@ -10,8 +10,9 @@
 //! ```
 //!
 //! It also numbers the arguments that the file uses, as `ARGV[1]` or `ARGV[2..]`. The head of a script describes its `Output`. The head of
-//! a part lists what the part `Defines` for other files, or describes what it `Returns`. A file that needs no other one says
-//! `Needs no part`, or `Needs no other part` in a part. The repository's test `tidy` checks this. No comment is sent to the server: see `names.rs`.
+//! a part lists what the part `Defines` for other files, or describes what it `Returns`. A script that needs no part says
+//! `Needs no part`, and such a part says `Needs no other part`. The repository's test `tidy` checks this. No comment is sent to the
+//! server: see `names.rs`.
 //!
 //! Parts may need other parts. Each part precedes what needs it. A part that is listed as `On demand` ends with a `return`, and
 //! becomes a function `load_<part>` together with the parts that only it needs: what few runs of a script use costs the others

@@ -8,8 +8,8 @@
 -- Undo: outcomes.
 -- Defines: make_outcomes.
 --
--- Each run of a script creates its functions. Those of this part are rarely needed, so `make_outcomes()` creates them on demand, and returns them in a
--- table.
+-- Each run of a script creates its functions. Those of this part are rarely needed, so `make_outcomes()` creates them on demand, and
+-- returns them in a table.
 local function make_outcomes()
   -- Fields of `collected`, the outcomes that one transaction writes:
   --
