@@ -154,20 +154,22 @@ async fn a_shutdown_limits_the_time_of_a_closed_executor() {
     drop(handle);
 }
 
-/// The store does not close the session of an executor that has no run left.
+/// The store does not close the session of an executor that has no run left, and the shutdown comes later.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_after_a_close_takes_two_seconds() {
-    let client = client_with(&MemoryStore::new(), |request| {
-        Box::pin(async move {
-            match request {
-                "close_session" => pending().await,
-                _ => Ok(()),
-            }
-        })
+    let closing = StdArc::new(Count::new(0));
+    let is_closing = StdArc::clone(&closing);
+    let client = client_with(&MemoryStore::new(), move |request| {
+        let is_last = request == "close_session";
+        if is_last {
+            is_closing.set(1);
+        }
+        Box::pin(async move { if is_last { pending().await } else { Ok(()) } })
     });
     let act = |number, _| async move { Ok(number) };
     let executor = builder(&client).start(App::new(act)).await.unwrap();
     executor.close();
+    until("it closes its session", || closing.get() > 0).await;
     let took = time_of(executor.shutdown(Duration::ZERO)).await;
     assert!(took <= Duration::from_millis(2_010), "{took:?}");
 }
