@@ -55,20 +55,6 @@ pub(super) fn id_in_partition(partition: usize) -> TaskId {
     id.expect("there are many ids")
 }
 
-/// Claims a task, and asks again as long as a busy machine makes a node that is up too slow for a turn.
-async fn claim_soon(worker: &Worker) -> Claim {
-    let began = Instant::now();
-    loop {
-        if let Some(claim) = worker.turn(Vec::new(), 1).await.claim {
-            return claim;
-        }
-        assert!(
-            began.elapsed() < Duration::from_secs(10),
-            "no task is claimed"
-        );
-    }
-}
-
 /// A node is lost with all of its partitions. The others go on, and the turns of a worker do not wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_partitions_go_on_without_a_node() {
@@ -127,7 +113,7 @@ async fn other_partitions_go_on_without_a_node() {
         .enqueue(ids.iter().map(|&id| NewTask { id, ..task(1) }))
         .await;
     for _ in &ids {
-        let claim = claim_soon(&worker).await;
+        let claim = worker.claim(1).await;
         worker.turn(done(&claim), 0).await;
     }
     let mut asked = ids.clone();
