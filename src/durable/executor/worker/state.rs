@@ -80,7 +80,7 @@ pub(crate) struct Worker {
     pub(super) waiting: StdArc<Number>,
     /// The time since which all permits are taken and none was given back.
     pub(super) full_since: Option<Instant>,
-    /// The end of the grace period of a shutdown.
+    /// The time at which the remaining runs are aborted. Set once the worker claims no more tasks.
     pub(super) stopping: Option<Instant>,
 }
 
