@@ -196,7 +196,7 @@ async fn two_relays_share_the_rows(database: AppDatabase) {
 }
 
 async fn many_rows_are_moved_in_their_order(database: AppDatabase) {
-    let tasks = crate::support::rounds(3_000, 100_000) as u64;
+    let tasks = crate::support::rounds(5_000, 100_000) as u64;
     let store = TestStore::server();
     let client = store.client().await;
     let relay = database.relay(&client).await;

@@ -27,6 +27,7 @@ mod probe_tests;
 mod proxy;
 mod reconnects_tests;
 mod recovery_tests;
+mod relayed_outbox_tests;
 mod scene;
 #[path = "../../../../tests/support/postgres_server.rs"]
 #[allow(dead_code, reason = "other tests need all of it")]
