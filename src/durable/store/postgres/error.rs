@@ -26,6 +26,8 @@ pub(super) enum Fault {
     Corrupt(String),
     /// The server does not answer.
     NoAnswer,
+    /// The connection has given way to another one before anything was sent.
+    GaveWay,
 }
 
 impl From<Error> for Fault {
@@ -53,7 +55,7 @@ impl Fault {
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Self::Postgres(error) => error.as_db_error().is_some_and(is_refusal),
-            Self::NoAnswer => false,
+            Self::NoAnswer | Self::GaveWay => false,
             Self::Refused(_) | Self::NeedsStore | Self::Denied(_) | Self::Corrupt(_) => true,
         }
     }
@@ -66,7 +68,7 @@ impl Fault {
                 Some(db) => !is_refusal(db) || has_changed(db.code()),
                 None => cause_of_driver(error) != Cause::Corrupt,
             },
-            Self::NoAnswer => true,
+            Self::NoAnswer | Self::GaveWay => true,
             Self::Refused(_) | Self::NeedsStore | Self::Denied(_) | Self::Corrupt(_) => false,
         }
     }
@@ -87,6 +89,7 @@ impl Fault {
             Self::Denied(text) => reported(effect, Cause::Denied, text),
             Self::Corrupt(text) => reported(effect, Cause::Corrupt, text),
             Self::NoAnswer => no_answer(effect),
+            Self::GaveWay => Failure::new(effect, Cause::Unavailable),
         }
     }
 }

@@ -283,6 +283,10 @@ impl WriterTask {
                     fault: Fault::NeedsStore,
                     ..
                 }) if !is_exclusive => is_exclusive = true,
+                Err(Broken {
+                    fault: Fault::GaveWay,
+                    ..
+                }) => {}
                 Err(broken) if broken.fault.is_conflict() && attempt < MAX_ATTEMPTS => {
                     sleep(BACKOFF.delay(attempt).unwrap_or_default()).await;
                 }
@@ -318,8 +322,9 @@ impl WriterTask {
     ) -> Result<(), Broken> {
         let line = Arc::clone(&self.line);
         let _permit = line.enter(is_exclusive).await;
+        // The connection may have given way meanwhile. It is not taken before, since it could then not be closed.
         let Some(connection) = self.connection() else {
-            return Err(Fault::NoAnswer.into());
+            return Err(Fault::GaveWay.into());
         };
         let mut commit_state = CommitState::Unsent;
         let transaction = transact(
@@ -474,6 +479,7 @@ async fn transact(
         Ok::<_, Fault>(())
     };
     let pass_on = async {
+        failpoint("postgres.commit-sent");
         *turn = None;
         Ok::<_, Fault>(())
     };

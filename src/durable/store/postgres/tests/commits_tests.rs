@@ -1,6 +1,5 @@
 //! Requests that run while the transaction before theirs is committed, on the other connection of the store.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::scene::*;
 use super::server::Server;
 use super::{ServerConnection, needs_postgres};
 use crate::durable::TaskId;
-use crate::durable::failure::{Cause, Effect, Failure};
+use crate::durable::failure::{Cause, Effect};
 use crate::durable::store::suite::{id, task};
 use crate::durable::store::{Backend, Claim, Enqueue, SessionId, Turn, Verdict, Verdicts};
 
@@ -23,10 +22,8 @@ async fn requests_run_while_a_transaction_is_committed() {
     let scene = PostgresScene::new();
     let caller = scene.open().await;
     let other_session = new_session(&caller).await;
-    open_second_connection(&scene, &caller).await;
+    open_second_connection(&caller).await;
     let program = hold_commits(&scene, MARKED);
-    // The row of the first connection and that of the second one.
-    assert_eq!(scene.number("SELECT count(*) FROM $S.total"), 2);
     let held = caller.new_enqueue([marked(1)]);
     let held = caller.store.enqueue(held);
     let meanwhile = async {
@@ -41,6 +38,8 @@ async fn requests_run_while_a_transaction_is_committed() {
     let (held, stored) = join!(held, meanwhile);
     held.unwrap();
     stored.expect("it waits for the other COMMIT").unwrap();
+    // The row of the first connection and that of the second one.
+    assert_eq!(scene.number("SELECT count(*) FROM $S.total"), 2);
 }
 
 /// A process that is stopped in a transaction keeps the second connection from the store. Requests share it meanwhile.
@@ -81,7 +80,7 @@ async fn a_turn_beside_a_claim_of_the_last_task_makes_a_pause() {
     let scene = PostgresScene::new();
     let caller = scene.open().await;
     let other_session = new_session(&caller).await;
-    open_second_connection(&scene, &caller).await;
+    open_second_connection(&caller).await;
     caller.store(1).await.unwrap();
     let program = hold_commits(&scene, "claim");
     let first = caller.store.turn(caller.new_turn(Vec::new(), 1));
@@ -100,42 +99,6 @@ async fn a_turn_beside_a_claim_of_the_last_task_makes_a_pause() {
     assert_eq!(first.unwrap().claim.unwrap().tasks.len(), 1);
     assert!(other.claim.is_none() && !other.more);
     assert!(other.next.unwrap() <= SOON, "{:?}", other.next);
-}
-
-/// The answer timeout of a store whose COMMITs take long. The server ends a wait for a lock after a third of it.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(4500);
-
-/// Asserts that a request waits for a COMMIT of its process, which takes longer than the server lets two attempts wait for a lock.
-async fn waits_for_commit<H, T>(
-    scene: &PostgresScene,
-    program: ServerConnection,
-    held: impl Future<Output = Result<H, Failure>>,
-    request: impl Future<Output = Result<T, Failure>>,
-) {
-    let meanwhile = async {
-        until_blocked(scene, 1).await;
-        let mut request = pin!(request);
-        let early = timeout(ANSWER_TIMEOUT * 4 / 5, &mut request).await;
-        program.ask("ROLLBACK");
-        if let Ok(answer) = early {
-            let failure = answer.err();
-            panic!("it does not wait: {failure:?}");
-        }
-        request.await
-    };
-    let (held, answer) = join!(held, meanwhile);
-    held.map(drop).unwrap();
-    answer.map(drop).unwrap();
-}
-
-/// A store with two connections, and two sessions.
-async fn open_patient(scene: &PostgresScene) -> (Caller, SessionId) {
-    let mut builder = scene.builder();
-    let store = builder.answer_timeout(ANSWER_TIMEOUT).open().await.unwrap();
-    let caller = Caller::of(store).await;
-    let other_session = new_session(&caller).await;
-    open_second_connection(scene, &caller).await;
-    (caller, other_session)
 }
 
 #[tokio::test]
@@ -184,7 +147,7 @@ async fn a_copy_of_a_request_that_is_being_committed_finds_its_claim() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let caller = scene.open().await;
-    open_second_connection(&scene, &caller).await;
+    open_second_connection(&caller).await;
     caller.store(1).await.unwrap();
     caller.store(2).await.unwrap();
     let program = hold_commits(&scene, "claim");
@@ -211,7 +174,7 @@ async fn a_request_whose_commit_is_refused_runs_again() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let caller = scene.open().await;
-    open_second_connection(&scene, &caller).await;
+    open_second_connection(&caller).await;
     scene.ask("CREATE SEQUENCE $S.commits");
     on_commit(
         &scene,
@@ -234,11 +197,7 @@ async fn a_transaction_whose_last_statement_fails_is_not_acknowledged() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let caller = scene.open_hurried().await;
-    let program = ServerConnection::to(Server::shared().url());
-    program.ask(&format!(
-        "BEGIN; LOCK TABLE {}.total IN ACCESS EXCLUSIVE MODE",
-        scene.schema
-    ));
+    let program = scene.lock("total");
     let request = caller.new_enqueue([task(1)]);
     let failure = caller
         .store
@@ -322,7 +281,7 @@ async fn requests_do_not_fail_if_the_server_allows_no_more_connections() {
     assert_eq!(scene.backends().len(), 3);
     // Later, the store uses another one.
     scene.ask(&format!("ALTER ROLE {user} CONNECTION LIMIT 4"));
-    open_second_connection(&scene, &caller).await;
+    open_second_connection(&caller).await;
 }
 
 /// Lets a session, whose last request has a number, store three tasks, and run up to four. Returns these.
@@ -361,7 +320,7 @@ async fn many_sessions_of_a_store_neither_lose_nor_repeat_tasks() {
     const ROUNDS: u64 = 15;
     let scene = PostgresScene::new();
     let caller = scene.open().await;
-    open_second_connection(&scene, &caller).await;
+    open_second_connection(&caller).await;
     let before = caller.store.counts().await.unwrap();
     let sessions = join_all((0..8).map(|_| new_session(&caller))).await;
     let run = sessions.iter().zip(0..).map(async |(&session, nth)| {

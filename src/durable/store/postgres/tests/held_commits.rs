@@ -1,13 +1,17 @@
 //! COMMITs that take as long as a test wants.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
-use tokio::time::{Instant, sleep};
+use tokio::join;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::ServerConnection;
 use super::scene::*;
 use super::server::Server;
+use crate::durable::failure::Failure;
 use crate::durable::store::kind::TypeSet;
 use crate::durable::store::suite::task;
 use crate::durable::store::{Backend, Enqueue, NewTask, SessionId};
@@ -78,13 +82,12 @@ pub(super) fn first_enqueue(session: SessionId, new: NewTask) -> Arc<Enqueue> {
     })
 }
 
-/// Has the store write on its second connection, which it opens when requests have waited for a COMMIT.
-pub(super) async fn open_second_connection(scene: &PostgresScene, caller: &Caller) {
+/// Has the store open its second connection, which it does when requests have waited for a COMMIT.
+pub(super) async fn open_second_connection(caller: &Caller) {
     let end = Instant::now() + DEADLINE;
     let mut number = 1_000;
     caller.store.counts().await.unwrap();
-    // The connection counts tasks in a row of its own.
-    while scene.number("SELECT count(*) FROM $S.total WHERE endpoint < 0") == 0 {
+    while caller.store.shared.spare.get().is_none() {
         join_all((0..MANY).map(|nth| caller.store(number + nth))).await;
         number += MANY;
         assert!(Instant::now() < end, "there is no second connection");
@@ -92,4 +95,40 @@ pub(super) async fn open_second_connection(scene: &PostgresScene, caller: &Calle
     while let Some(claim) = caller.turn(Vec::new(), 1_000).await.claim {
         caller.turn(done(&claim), 0).await;
     }
+}
+
+/// The answer timeout of a store whose COMMITs take long. The server ends a wait for a lock after a third of it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Asserts that a request waits for a COMMIT of its process, which takes longer than the server lets two attempts wait for a lock.
+pub(super) async fn waits_for_commit<H, T>(
+    scene: &PostgresScene,
+    program: ServerConnection,
+    held: impl Future<Output = Result<H, Failure>>,
+    request: impl Future<Output = Result<T, Failure>>,
+) {
+    let meanwhile = async {
+        until_blocked(scene, 1).await;
+        let mut request = pin!(request);
+        let early = timeout(ANSWER_TIMEOUT * 4 / 5, &mut request).await;
+        program.ask("ROLLBACK");
+        if let Ok(answer) = early {
+            let failure = answer.err();
+            panic!("it does not wait: {failure:?}");
+        }
+        request.await
+    };
+    let (held, answer) = join!(held, meanwhile);
+    held.map(drop).unwrap();
+    answer.map(drop).unwrap();
+}
+
+/// A store with two connections, and two sessions.
+pub(super) async fn open_patient(scene: &PostgresScene) -> (Caller, SessionId) {
+    let mut builder = scene.builder();
+    let store = builder.answer_timeout(ANSWER_TIMEOUT).open().await.unwrap();
+    let caller = Caller::of(store).await;
+    let other_session = new_session(&caller).await;
+    open_second_connection(&caller).await;
+    (caller, other_session)
 }

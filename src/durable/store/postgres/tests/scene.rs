@@ -124,6 +124,16 @@ impl PostgresScene {
         }
     }
 
+    /// Keeps a store from using a table until the answer is asked to `ROLLBACK`.
+    pub(super) fn lock(&self, table: &str) -> ServerConnection {
+        let other = ServerConnection::to(Server::shared().url());
+        other.ask(&format!(
+            "BEGIN; LOCK TABLE {}.{table} IN ACCESS EXCLUSIVE MODE",
+            self.schema
+        ));
+        other
+    }
+
     /// Waits until a connection of the store waits for a lock. Returns its process id.
     pub(super) async fn blocked(&self) -> String {
         let end = Instant::now() + DEADLINE;

@@ -1,7 +1,9 @@
 //! Connections that are lost, and tasks that panic, while a store writes on two connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::join;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -30,7 +32,7 @@ impl CrowdedStore {
         let user = scene.new_user("");
         scene.ask(&format!("CREATE SCHEMA $S AUTHORIZATION {user}"));
         let caller = Caller::of(scene.builder_of(&user).open().await.unwrap()).await;
-        open_second_connection(&scene, &caller).await;
+        open_second_connection(&caller).await;
         scene.ask(&format!("ALTER ROLE {user} CONNECTION LIMIT 3"));
         let backends = scene.backends();
         assert_eq!(backends.len(), 4);
@@ -107,6 +109,122 @@ async fn requests_of_a_second_connection_that_is_lost_are_left_to_the_main_one()
     assert_eq!(store.counts().await.unwrap().waiting, 2);
 }
 
+/// The request waits in the process for the COMMIT of another one that has the store. Meanwhile, its connection is closed.
+#[tokio::test]
+async fn a_request_of_a_second_connection_that_gives_way_is_left_to_the_main_one() {
+    needs_postgres!();
+    let crowded = CrowdedStore::open().await;
+    let (scene, store) = (&crowded.scene, &crowded.caller.store);
+    let other_session = new_session(&crowded.caller).await;
+    let program = hold_commits(scene, "paused");
+    let held = store.set_paused("other".into(), true);
+    until_blocked(scene, 1).await;
+    let stored = store.enqueue(first_enqueue(other_session, task(1)));
+    scene.cut(&crowded.backends[2]);
+    store.counts().await.unwrap();
+    assert!(!crowded.has_second());
+    program.ask("ROLLBACK");
+    held.await.unwrap();
+    stored.await.unwrap();
+    assert_eq!(store.counts().await.unwrap().waiting, 1);
+}
+
+/// A request that records its number, and the connection on which it has taken effect.
+async fn record(tx: &mut Transaction, number: &i32) -> Result<(), Fault> {
+    let insert = "INSERT INTO throng.record VALUES ($1, pg_backend_pid())";
+    tx.execute(insert, &[number]).await?;
+    Ok(())
+}
+
+/// Creates the table of [`record`]. The first transaction that records 2 fails, and the second one loses its connection.
+fn create_record(scene: &PostgresScene) {
+    scene.ask(
+        "CREATE TABLE $S.record (number integer, pid integer);
+         CREATE SEQUENCE $S.attempts;
+         CREATE FUNCTION $S.harm() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             CASE nextval('$S.attempts')
+                 WHEN 1 THEN RAISE EXCEPTION USING ERRCODE = 'serialization_failure';
+                 WHEN 2 THEN PERFORM pg_terminate_backend(pg_backend_pid());
+                 ELSE NULL;
+             END CASE;
+             RETURN NEW;
+         END $$;
+         CREATE TRIGGER harm BEFORE INSERT ON $S.record FOR each ROW WHEN (NEW.number = 2)
+             EXECUTE FUNCTION $S.harm();
+         GRANT ALL ON $S.record, $S.attempts TO user_of_$S",
+    );
+}
+
+/// The second connection takes four requests together. When their transaction has failed, it runs the first one alone. With the second one,
+/// it is lost. So the others are left to the main connection.
+#[tokio::test]
+async fn requests_that_are_given_back_halfway_take_effect_once() {
+    needs_postgres!();
+    let crowded = CrowdedStore::open().await;
+    let (scene, caller) = (&crowded.scene, &crowded.caller);
+    create_record(scene);
+    let send = |number: i32| {
+        let request = caller
+            .store
+            .write(number, |tx, it| Box::pin(record(tx, it)));
+        async move {
+            request
+                .await
+                .map_err(|failure| (failure.cause, failure.effect))
+        }
+    };
+    let program = hold_commits(scene, MARKED);
+    let held = caller.store.enqueue(caller.new_enqueue([marked(1)]));
+    until_blocked(scene, 1).await;
+    let lock = scene.lock("record");
+    let before = send(0);
+    until_blocked(scene, 2).await;
+    let together: Vec<_> = (1..=4).map(send).collect();
+    lock.ask("ROLLBACK");
+    // They may have failed because of the main connection, so they wait for it before they run alone.
+    until(|| scene.number("SELECT count(*) FROM $S.attempts WHERE is_called") == 1).await;
+    program.ask("ROLLBACK");
+    held.await.unwrap();
+    before.await.unwrap();
+    let lost = Err((Cause::Unavailable, Effect::None));
+    assert_eq!(join_all(together).await, [Ok(()), lost, Ok(()), Ok(())]);
+    send(2).await.unwrap();
+    let [main, .., second] = &*crowded.backends else {
+        unreachable!("there are four")
+    };
+    let recorded = scene.ask("SELECT number, pid FROM $S.record ORDER BY number");
+    let pids = [second, second, main, main, main].into_iter();
+    let expected = pids
+        .zip(0..)
+        .map(|(pid, number)| vec![i32::to_string(&number), pid.clone()]);
+    assert_eq!(recorded, expected.collect::<Vec<_>>());
+}
+
+/// The request whose COMMIT was cut is sent again. At the server, its connection would wait for the other COMMIT only for a limited time.
+#[tokio::test]
+async fn a_main_connection_that_is_opened_again_waits_for_the_other_commit() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let (caller, other_session) = open_patient(&scene).await;
+    let store = &caller.store;
+    let program = hold_commits(&scene, MARKED);
+    let request = caller.new_enqueue([marked(1)]);
+    let cut = store.enqueue(Arc::clone(&request));
+    let main = scene.blocked().await;
+    assert_eq!(main, scene.backends()[0]);
+    let held = store.enqueue(first_enqueue(other_session, marked(2)));
+    until_blocked(&scene, 2).await;
+    scene.cut(&main);
+    let failure = cut.await.unwrap_err();
+    let ends = (Cause::Unavailable, Effect::Unknown);
+    assert_eq!((failure.cause, failure.effect), ends);
+    waits_for_commit(&scene, program, held, async {
+        store.enqueue(request).await
+    })
+    .await;
+    assert_eq!(store.counts().await.unwrap().waiting, 2);
+}
+
 /// The requests of all processes wait behind a connection that needs the store for itself.
 #[tokio::test]
 async fn a_second_connection_waits_for_the_store_only_for_a_moment() {
@@ -138,8 +256,8 @@ async fn panic(_: &mut Transaction) -> Result<(), Fault> {
 /// Has the task panic that runs the next request.
 async fn have_a_writer_panic(caller: &Caller) {
     let request = caller.store.write((), |tx, ()| Box::pin(panic(tx)));
-    let failure = request.await.unwrap_err();
-    let Failure { cause, effect, .. } = failure;
+    let answer = timeout(DEADLINE, request).await.expect("nobody writes");
+    let Failure { cause, effect, .. } = answer.unwrap_err();
     assert_eq!((cause, effect), (Cause::Unavailable, Effect::Unknown));
 }
 
@@ -151,9 +269,7 @@ async fn a_store_goes_on_after_a_panic_of_its_writer() {
     for number in 1..=3 {
         have_a_writer_panic(&caller).await;
         // Only a task that has ended a transaction in the usual way has told the other one that it wants the turn.
-        timeout(DEADLINE, have_a_writer_panic(&caller))
-            .await
-            .expect("nobody writes");
+        have_a_writer_panic(&caller).await;
         let stored = timeout(DEADLINE, caller.store(number)).await;
         stored.expect("nobody writes").unwrap();
     }

@@ -15,19 +15,9 @@ use crate::durable::store::postgres::PostgresStore;
 use crate::durable::store::suite::{task, with_key};
 use crate::durable::store::{Backend, NewTask};
 
-/// Keeps a store from writing tasks until it is rolled back.
-fn lock_tasks(scene: &PostgresScene) -> ServerConnection {
-    let other = ServerConnection::to(Server::shared().url());
-    other.ask(&format!(
-        "BEGIN; LOCK TABLE {}.task IN ACCESS EXCLUSIVE MODE",
-        scene.schema
-    ));
-    other
-}
-
 /// Sends a request for each task, all at the same time, while another request waits for a lock.
 async fn store_together(scene: &PostgresScene, caller: &Caller, tasks: Vec<NewTask>) {
-    let other = lock_tasks(scene);
+    let other = scene.lock("task");
     let requests = tasks.into_iter().map(|task| {
         let request = caller.new_enqueue([task]);
         caller.store.enqueue(request)
@@ -61,7 +51,7 @@ async fn requests_that_met_a_lock_fail_together() {
     needs_postgres!();
     let scene = PostgresScene::new();
     let caller = scene.open_hurried().await;
-    let other = lock_tasks(&scene);
+    let other = scene.lock("task");
     let began = Instant::now();
     let stored = join_all((0..60).map(|number| caller.store(number))).await;
     let took = began.elapsed();
