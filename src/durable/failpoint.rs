@@ -1,4 +1,7 @@
-//! Fail points: places at which a test ends or stops the process.
+//! Fail points: places at which a test ends or stops the process, or has a thread panic.
+
+#[cfg(all(test, feature = "test-util"))]
+pub(crate) use self::panics::panic_at;
 
 /// Passes the fail point `name`.
 ///
@@ -11,6 +14,8 @@ pub(crate) fn failpoint(_name: &str) {}
 /// As above.
 #[cfg(feature = "test-util")]
 pub(crate) fn failpoint(name: &str) {
+    #[cfg(test)]
+    panics::pass(name);
     for armed in armed() {
         if armed.name == name && armed.passed.add(1) + 1 == armed.count {
             (armed.act)();
@@ -75,4 +80,26 @@ fn is_pending(signal: rustix::process::Signal) -> bool {
     let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
     let pending = pending.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
     pending.is_some_and(|pending| pending & (1 << (signal.as_raw() - 1)) != 0)
+}
+
+/// The threads of tests that are to panic.
+#[cfg(all(test, feature = "test-util"))]
+mod panics {
+    use std::cell::Cell;
+
+    thread_local! {
+        static PANICS_AT: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    /// Has the current thread panic when it next passes a fail point.
+    pub(crate) fn panic_at(name: &'static str) {
+        PANICS_AT.set(Some(name));
+    }
+
+    pub(super) fn pass(name: &str) {
+        if PANICS_AT.get() == Some(name) {
+            PANICS_AT.set(None);
+            panic!("provoked by a test");
+        }
+    }
 }

@@ -17,6 +17,7 @@ mod hosts_tests;
 mod lost_answers_tests;
 mod low_marks_tests;
 mod maintenance_tests;
+mod panics_tests;
 mod permissions_tests;
 mod pipelined_tests;
 mod plans_tests;

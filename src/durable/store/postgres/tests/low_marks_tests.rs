@@ -1,13 +1,18 @@
 //! Claims that begin behind the last task that the session has claimed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use tokio::time::Instant;
+
+use super::needs_postgres;
 use super::scene::*;
-use super::server::Server;
-use super::{ServerConnection, needs_postgres};
-use crate::durable::failure::Cause;
+use crate::durable::failure::{Cause, Effect};
+use crate::durable::store::postgres::error::Fault;
+use crate::durable::store::postgres::transaction::Transaction;
+use crate::durable::store::postgres::turn;
 use crate::durable::store::suite::{id, task};
-use crate::durable::store::{Backend, Claim, Verdict, Verdicts};
+use crate::durable::store::{Backend, Claim, Turn, Verdict, Verdicts};
 
 /// Stores tasks of which the last one then gets a place before all others, as if its transaction had been committed after the others.
 async fn store_with_late(scene: &PostgresScene, caller: &Caller, tasks: u64) {
@@ -87,11 +92,7 @@ async fn tasks_of_a_claim_that_was_rolled_back_are_claimed_next() {
     let caller = scene.open_hurried().await;
     let all = caller.new_enqueue((0..6).map(task));
     caller.store.enqueue(all).await.unwrap();
-    let program = ServerConnection::to(Server::shared().url());
-    program.ask(&format!(
-        "BEGIN; LOCK TABLE {}.total IN ACCESS EXCLUSIVE MODE",
-        scene.schema
-    ));
+    let program = scene.lock("total");
     let request = caller.new_turn(Vec::new(), 1);
     let failure = caller.store.turn(request).await.unwrap_err();
     assert_eq!(failure.cause, Cause::Busy);
@@ -112,4 +113,48 @@ async fn tasks_that_a_refused_turn_has_found_are_claimed_next() {
     let failure = caller.store.turn(late).await.unwrap_err();
     assert_eq!(failure.cause, Cause::NoSession);
     assert_eq!(caller.claim(1).await.tasks[0].id, id(1));
+}
+
+/// There are always enough tasks behind the mark, so the session never looks for more because it gets too few.
+#[tokio::test]
+async fn a_task_before_the_mark_is_claimed_although_others_keep_coming() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    store_with_late(&scene, &caller, 3).await;
+    assert_eq!(caller.claim(1).await.tasks[0].id, id(0));
+    commit_late(&scene);
+    let end = Instant::now() + DEADLINE;
+    for number in 3.. {
+        caller.store(number).await.unwrap();
+        let claim = caller.claim(1).await;
+        if claim.tasks[0].id == id(2) {
+            return;
+        }
+        assert!(Instant::now() < end, "it is passed over for ever");
+        caller.turn(done(&claim), 0).await;
+    }
+}
+
+async fn turn_and_panic(tx: &mut Transaction, request: &Turn) -> Result<(), Fault> {
+    turn::turn(tx, request).await?;
+    panic!("provoked by the test")
+}
+
+#[tokio::test]
+async fn tasks_of_a_claim_that_was_undone_by_a_panic_are_claimed_next() {
+    needs_postgres!();
+    let scene = PostgresScene::new();
+    let caller = scene.open().await;
+    let all = caller.new_enqueue((0..4).map(task));
+    caller.store.enqueue(all).await.unwrap();
+    let request = caller.new_turn(Vec::new(), 2);
+    let claim = caller.store.write(request, |tx, it: &Arc<Turn>| {
+        Box::pin(turn_and_panic(tx, it))
+    });
+    assert_eq!(claim.await.unwrap_err().effect, Effect::Unknown);
+    for number in 0..4 {
+        assert_eq!(caller.claim(1).await.tasks[0].id, id(number));
+    }
+    assert!(!caller.turn(Vec::new(), 1).await.more);
 }
