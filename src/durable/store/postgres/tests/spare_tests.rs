@@ -265,7 +265,8 @@ async fn have_a_writer_panic(caller: &Caller) {
 async fn a_store_goes_on_after_a_panic_of_its_writer() {
     needs_postgres!();
     let scene = PostgresScene::new();
-    let caller = scene.open().await;
+    let opened = timeout(DEADLINE, scene.open()).await;
+    let caller = opened.expect("nobody writes");
     for number in 1..=3 {
         have_a_writer_panic(&caller).await;
         // Only a task that has ended a transaction in the usual way has told the other one that it wants the turn.
