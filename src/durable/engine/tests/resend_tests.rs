@@ -1,4 +1,4 @@
-//! How often, and for how long, a request is sent again.
+//! Requests that are sent again until the store answers them, or for as long as a client is patient.
 
 use super::*;
 use crate::durable::failure::{Cause, Effect, Failure};

@@ -56,7 +56,7 @@ impl Run<StdArc<Runs>> for Tripled {
     }
 }
 
-/// Waits until its lease is lost.
+/// Waits until it is told to stop.
 #[derive(Serialize, Deserialize)]
 struct Leased;
 
@@ -65,9 +65,13 @@ impl DurableTask for Leased {
     type Output = ();
 }
 
-impl Run<()> for Leased {
-    async fn run(self, cx: TaskContext<()>) -> Result<(), TaskError> {
-        assert_eq!(cx.stopped().await, StopReason::LeaseLost);
+/// Why each run was told to stop.
+type Stops = Mutex<Vec<StopReason>>;
+
+impl Run<StdArc<Stops>> for Leased {
+    async fn run(self, cx: TaskContext<StdArc<Stops>>) -> Result<(), TaskError> {
+        let reason = cx.stopped().await;
+        lock(cx.app()).push(reason);
         Ok(())
     }
 }
@@ -77,14 +81,17 @@ async fn a_lease_that_has_not_reached_the_store_is_late() {
     let memory = MemoryStore::new();
     let (store, _) = Faulty::divided(&memory);
     let client = DurableClient::open(memory.clone());
+    let stops = StdArc::new(Stops::default());
     let executor = DurableExecutor::builder(DurableClient::open(store))
         .register::<Leased>()
         .lease(Duration::from_millis(600))
-        .start(())
+        .start(StdArc::clone(&stops))
         .await
         .unwrap();
     client.spawn(Leased).await.unwrap();
     eventually("the lease is lost", || executor.metrics().leases_lost > 0).await;
+    eventually("its run is told", || !lock(&stops).is_empty()).await;
+    assert_eq!(lock(&stops)[0], StopReason::LeaseLost);
     executor.shutdown(Duration::ZERO).await;
 }
 
