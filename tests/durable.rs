@@ -27,6 +27,8 @@ mod bulk;
 mod cancel;
 #[path = "durable/children.rs"]
 mod children;
+#[path = "durable/close.rs"]
+mod close;
 #[path = "durable/dead.rs"]
 mod dead;
 #[path = "durable/deploys.rs"]
@@ -87,6 +89,9 @@ mod surface;
 mod time;
 #[path = "durable/types.rs"]
 mod types;
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[path = "durable/unanswered_close.rs"]
+mod unanswered_close;
 #[path = "durable/user_code.rs"]
 mod user_code;
 #[path = "durable/versions.rs"]

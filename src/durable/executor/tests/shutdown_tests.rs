@@ -2,6 +2,8 @@
 
 use std::future::pending;
 
+use tokio::sync::watch;
+
 use super::*;
 use crate::sync::Number as Count;
 
@@ -152,6 +154,94 @@ async fn a_shutdown_limits_the_time_of_a_closed_executor() {
     executor.closed().await;
     assert_eq!(client.counts().await.unwrap().waiting, 1);
     drop(handle);
+}
+
+/// The way in which a store answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mood {
+    Well,
+    Silent,
+    Failing,
+}
+
+/// A client of a store in a mood that a test changes.
+fn client_of_a_moody_store(store: &MemoryStore) -> (DurableClient, watch::Sender<Mood>) {
+    let (mood, moods) = watch::channel(Mood::Well);
+    let client = client_with(store, move |_| {
+        let mut moods = moods.clone();
+        Box::pin(async move {
+            let answers = moods.wait_for(|&mood| mood != Mood::Silent).await;
+            match answers.as_deref() {
+                Ok(Mood::Failing) => Err(Failure::new(Effect::Unknown, Cause::Unavailable)),
+                _ => Ok(()),
+            }
+        })
+    });
+    (client, mood)
+}
+
+/// A closed executor whose only run has ended, on a store in such a mood. It has waited for the store for an hour.
+async fn closed_on_a_store_that_is(
+    mood: Mood,
+    store: &MemoryStore,
+) -> (DurableExecutor, watch::Sender<Mood>) {
+    let (client, moods) = client_of_a_moody_store(store);
+    let (end, ended) = watch::channel(false);
+    let act = move |number, _| {
+        let mut ended = ended.clone();
+        async move {
+            ended.wait_for(|&it| it).await.ok();
+            Ok(number)
+        }
+    };
+    let executor = builder(&client).start(App::new(act)).await.unwrap();
+    _ = spawn(&client, 7).await.unwrap();
+    until("it runs", || executor.metrics().running == 1).await;
+    moods.send_replace(mood);
+    executor.close();
+    end.send_replace(true);
+    let early = timeout(Duration::from_secs(3600), executor.closed()).await;
+    assert!(early.is_err(), "{mood:?}: it does not have the outcome");
+    assert_eq!(executor.metrics().running, 0, "{mood:?}");
+    (executor, moods)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_executor_ends_when_the_store_has_its_outcomes() {
+    for mood in [Mood::Silent, Mood::Failing] {
+        let store = MemoryStore::new();
+        let observer = client_of(&store);
+        let (executor, moods) = closed_on_a_store_that_is(mood, &store).await;
+        assert_eq!(observer.counts().await.unwrap().done, 0);
+        moods.send_replace(Mood::Well);
+        let closed = timeout(Duration::from_secs(3600), executor.closed());
+        assert!(closed.await.is_ok(), "{mood:?}");
+        let counts = observer.counts().await.unwrap();
+        assert_eq!((counts.done, counts.running, counts.claimed), (1, 0, 1));
+        assert_eq!(observer.attach::<Number>(id(7)).await.unwrap(), 7);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_limits_the_wait_of_a_closed_executor_for_its_store() {
+    for mood in [Mood::Silent, Mood::Failing] {
+        let (executor, _moods) = closed_on_a_store_that_is(mood, &MemoryStore::new()).await;
+        let took = time_of(executor.shutdown(GRACE)).await;
+        let most = GRACE + Duration::from_millis(2_010);
+        assert!(took <= most, "{mood:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_of_a_closed_executor_without_a_store_takes_its_grace_and_two_seconds() {
+    let (executor, silent) = start_on_a_store_that_falls_silent().await;
+    silent.set(1);
+    executor.close();
+    let closed = timeout(Duration::from_secs(3600), executor.closed()).await;
+    assert!(closed.is_err(), "its runs never end");
+    let took = time_of(executor.shutdown(GRACE)).await;
+    let most = GRACE + Duration::from_millis(2_010);
+    assert!(took >= GRACE && took <= most, "{took:?}");
 }
 
 /// The store does not close the session of an executor that has no run left, and the shutdown comes later.
