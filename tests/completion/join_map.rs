@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{pending, ready};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use throng::completion::JoinMap;
 use tokio::task::{LocalSet, yield_now};
@@ -151,7 +155,7 @@ async fn a_panic_in_the_drop_of_a_replaced_key_loses_no_task() {
     }
     impl Eq for Key {}
     impl std::hash::Hash for Key {
-        fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+        fn hash<H: Hasher>(&self, _: &mut H) {}
     }
     let captured = Drops::new();
     let mut map = JoinMap::new();
@@ -175,4 +179,140 @@ fn a_map_is_generic_over_any_key_and_output() {
         holder.map.is_empty() && holder.map.keys().count() == 0
     }
     assert!(is_empty(&Holder::<f32, &str>::default()));
+}
+
+// ===== Capacity, and hashes =====
+
+/// Spawns a task for each key, whose output is twice the key.
+fn fill<S: BuildHasher>(map: &mut JoinMap<u32, u32, S>, keys: Range<u32>) {
+    for key in keys {
+        map.spawn(key, ready(2 * key));
+    }
+}
+
+/// Joins all tasks, and checks that they are those of these keys.
+async fn assert_has<S: BuildHasher>(map: &mut JoinMap<u32, u32, S>, keys: Range<u32>) {
+    let mut outputs = BTreeMap::new();
+    while let Some((key, outcome)) = within(map.join_next()).await {
+        assert_eq!(outputs.insert(key, outcome.unwrap()), None);
+    }
+    assert!(outputs.into_iter().eq(keys.map(|key| (key, 2 * key))));
+}
+
+#[test]
+fn a_new_map_has_a_capacity_of_0_unless_it_was_asked_for_more() {
+    let maps = [
+        JoinMap::<u32, u32>::new(),
+        JoinMap::default(),
+        JoinMap::with_capacity(0),
+        JoinMap::with_hasher(RandomState::new()),
+        JoinMap::with_capacity_and_hasher(0, RandomState::new()),
+    ];
+    assert!(maps.iter().all(|map| map.capacity() == 0));
+}
+
+#[tokio::test]
+async fn a_map_has_room_for_as_many_tasks_as_it_was_made_for() {
+    for capacity in [1, 3, 10, 100, 1_000] {
+        let maps = [
+            JoinMap::with_capacity(capacity),
+            JoinMap::with_capacity_and_hasher(capacity, RandomState::new()),
+        ];
+        for mut map in maps {
+            let room = map.capacity();
+            assert!(room >= capacity, "{room} of {capacity}");
+            let keys = 0..u32::try_from(capacity).unwrap();
+            fill(&mut map, keys.clone());
+            assert_eq!(map.capacity(), room);
+            assert_has(&mut map, keys).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn reserved_room_is_for_more_tasks_than_the_map_has() {
+    let mut map = JoinMap::new();
+    fill(&mut map, 0..50);
+    map.reserve(100);
+    let room = map.capacity();
+    assert!(room >= 150, "{room}");
+    fill(&mut map, 50..150);
+    assert_eq!(map.capacity(), room);
+    map.reserve(0);
+    assert_eq!(map.capacity(), room);
+    assert_has(&mut map, 0..150).await;
+}
+
+#[test]
+#[should_panic(expected = "capacity overflow")]
+fn a_reservation_that_overflows_panics() {
+    JoinMap::<u32, u32>::new().reserve(usize::MAX);
+}
+
+#[tokio::test]
+async fn a_map_that_shrinks_keeps_its_tasks_and_the_room_that_was_asked_for() {
+    let mut map = JoinMap::with_capacity(1_000);
+    fill(&mut map, 0..10);
+    let room = map.capacity();
+    // There is less room than that.
+    map.shrink_to(2 * room);
+    assert_eq!(map.capacity(), room);
+    map.shrink_to(100);
+    let room = map.capacity();
+    assert!((100..1_000).contains(&room), "{room}");
+    // There are more tasks than that.
+    map.shrink_to(5);
+    let room = map.capacity();
+    assert!((10..100).contains(&room), "{room}");
+    map.reserve(1_000);
+    map.shrink_to_fit();
+    assert_eq!(map.capacity(), room);
+    assert_has(&mut map, 0..10).await;
+    map.shrink_to_fit();
+    assert_eq!(map.capacity(), 0);
+}
+
+/// Gives all keys the same hash, and counts how often it does so.
+#[derive(Clone, Default)]
+struct OneHash(Arc<AtomicUsize>);
+
+impl BuildHasher for OneHash {
+    type Hasher = Same;
+
+    fn build_hasher(&self) -> Same {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Same
+    }
+}
+
+struct Same;
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        7
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+}
+
+#[tokio::test]
+async fn keys_are_hashed_by_the_hasher_of_the_map_and_told_apart_if_their_hashes_are_equal() {
+    let hashes = OneHash::default();
+    let maps = [
+        JoinMap::with_hasher(hashes.clone()),
+        JoinMap::with_capacity_and_hasher(10, hashes.clone()),
+    ];
+    for mut map in maps {
+        let before = hashes.0.load(Ordering::SeqCst);
+        fill(&mut map, 0..10);
+        assert!(hashes.0.load(Ordering::SeqCst) >= before + 10);
+        // Each replaces the task of its own key.
+        fill(&mut map, 5..15);
+        assert_eq!(map.len(), 15);
+        assert!((0..15).all(|key| map.contains_key(&key)));
+        assert!(!map.contains_key(&15) && !map.abort(&15));
+        map.reserve(100);
+        map.shrink_to_fit();
+        assert_has(&mut map, 0..15).await;
+    }
 }
