@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use throng::BlockingPool;
 use throng::blocking::Builder;
 
 use crate::pools::{Busy, output, rounds_for, run, when, when_idle};
-use crate::support::{join, message, thread_name, wait_until};
+use crate::support::{join, message, receive, thread_name, wait_until};
 
 /// The hooks that were called, each with its thread.
 #[derive(Clone, Default)]
@@ -41,16 +41,11 @@ impl Calls {
 
 fn hooked(calls: &Calls) -> Builder {
     let mut builder = BlockingPool::builder();
-    let after = calls.of("after");
     builder
         .name("hooked")
         .on_thread_start(calls.of("start"))
         .before_task(calls.of("before"))
-        .after_task(move || {
-            // Long enough for an outcome that was visible too early to be seen.
-            thread::sleep(Duration::from_millis(1));
-            after();
-        })
+        .after_task(calls.of("after"))
         .on_thread_stop(calls.of("stop"));
     builder
 }
@@ -95,7 +90,6 @@ fn a_thread_that_exits_idle_calls_its_stop_hook() {
     }
 }
 
-/// The outcome, even a panic, is visible only after the hook.
 #[test]
 fn task_hooks_are_called_before_and_after_each_task() {
     let calls = Calls::default();
@@ -118,6 +112,31 @@ fn task_hooks_are_called_before_and_after_each_task() {
             .all(|calls| calls == ["before", "task", "after"])
     );
     assert_eq!(names.len(), 1 + 3 * 20);
+}
+
+#[test]
+fn an_outcome_even_a_panic_is_visible_only_after_the_hook() {
+    let (enter, entered) = mpsc::channel();
+    let (leave, left) = mpsc::channel::<()>();
+    let left = Mutex::new(left);
+    let hook = move || {
+        enter.send(()).unwrap();
+        receive(&left.lock().unwrap());
+    };
+    let mut builder = BlockingPool::builder();
+    let pool = builder.max_threads(1).after_task(hook).build().unwrap();
+    let bulkhead = pool.bulkhead(1, 10).unwrap();
+    for n in 0..4 {
+        let task = move || assert!(n % 2 == 0, "as it should");
+        let handle = match n {
+            0 | 1 => pool.spawn_blocking(task),
+            _ => bulkhead.spawn_blocking(task),
+        };
+        receive(&entered);
+        assert!(!handle.is_finished(), "{n}");
+        leave.send(()).unwrap();
+        assert_eq!(join(handle).is_err(), n % 2 != 0);
+    }
 }
 
 #[test]
