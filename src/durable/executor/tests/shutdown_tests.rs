@@ -293,7 +293,8 @@ async fn a_closed_executor_passes_on_that_a_task_is_due() {
         // An idle executor polls after 7.5 s.
         assert!((0.1..5.0).contains(&took), "{took}");
     }
-    assert_eq!(free.metrics().completed, 3);
+    // The end of a task may be known before its worker has counted it.
+    until("it has counted them", || free.metrics().completed == 3).await;
     closing.shutdown(Duration::ZERO).await;
     drop(held);
 }
