@@ -1,6 +1,6 @@
 //! [`Connection`]: a connection of a [link](super::link::Link).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -58,19 +58,37 @@ pub(super) struct Connection {
     /// The number of answers so far.
     answers: Arc<Number>,
     partitions: Arc<Mutex<ReadyPartitions>>,
+    arrivals: Arc<PartitionArrivals>,
     /// Cancelled when the link has closed the connection.
     closed: CancellationToken,
     /// The reason for that.
     reason: Arc<OnceLock<Failure>>,
 }
 
-/// The partitions for which a connection is ready.
+/// The partitions for which a connection is ready, each with the number of its arrival.
 #[derive(Default)]
 struct ReadyPartitions {
     /// Those for which the [`Preparation`] has run.
-    prepared: HashSet<usize>,
+    prepared: HashMap<usize, u64>,
     /// Those whose epochs the connection has advanced.
-    advanced: HashSet<usize>,
+    advanced: HashMap<usize, u64>,
+}
+
+/// Counts how often each partition has come to the server of a link. Each time, all connections of the link prepare it and advance its
+/// epochs again, even one that is being prepared and one that the link does not use yet, since the partition was elsewhere meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct PartitionArrivals(Mutex<HashMap<usize, u64>>);
+
+impl PartitionArrivals {
+    /// Counts that a partition has come.
+    pub(super) fn count(&self, partition: usize) {
+        *lock(&self.0).entry(partition).or_default() += 1;
+    }
+
+    /// Returns the number of the last arrival of a partition.
+    fn last(&self, partition: usize) -> u64 {
+        lock(&self.0).get(&partition).copied().unwrap_or_default()
+    }
 }
 
 impl Connection {
@@ -78,6 +96,7 @@ impl Connection {
         number: u64,
         connection: MultiplexedConnection,
         settings: &Arc<ConnectionSettings>,
+        arrivals: &Arc<PartitionArrivals>,
     ) -> Self {
         Self {
             number,
@@ -85,6 +104,7 @@ impl Connection {
             settings: Arc::clone(settings),
             answers: Arc::default(),
             partitions: Arc::default(),
+            arrivals: Arc::clone(arrivals),
             closed: CancellationToken::new(),
             reason: Arc::default(),
         }
@@ -106,13 +126,6 @@ impl Connection {
         Fault::Broken(Failure { effect, ..reason })
     }
 
-    /// Has the connection prepare a partition and advance its epochs again, since the partition was elsewhere meanwhile.
-    pub(super) fn forget(&self, partition: usize) {
-        let mut partitions = lock(&self.partitions);
-        partitions.prepared.remove(&partition);
-        partitions.advanced.remove(&partition);
-    }
-
     /// Prepares those of these partitions that are not prepared yet.
     pub(super) async fn prepare(&self, partitions: &[usize]) -> Result<(), Fault> {
         let mut missing = partitions.to_vec();
@@ -120,6 +133,11 @@ impl Connection {
         if missing.is_empty() {
             return Ok(());
         }
+        // A partition that leaves and comes back meanwhile is prepared again.
+        let arrivals: Vec<_> = missing
+            .iter()
+            .map(|&it| (it, self.arrivals.last(it)))
+            .collect();
         let (ready, result) = match self.settings.preparation.get() {
             None => (missing, Ok(())),
             Some(preparation) => {
@@ -133,12 +151,14 @@ impl Connection {
                 }
             }
         };
-        lock(&self.partitions).prepared.extend(ready);
+        let arrivals = arrivals.into_iter().filter(|(it, _)| ready.contains(it));
+        lock(&self.partitions).prepared.extend(arrivals);
         result.map_err(Fault::not_sent)
     }
 
     fn is_prepared(&self, partition: usize) -> bool {
-        lock(&self.partitions).prepared.contains(&partition)
+        let arrival = self.arrivals.last(partition);
+        lock(&self.partitions).prepared.get(&partition) == Some(&arrival)
     }
 
     /// Sends the command of a script call. Before that, prepares the partition, and advances its epochs if the call needs it. If this
@@ -149,15 +169,17 @@ impl Connection {
         call: &ScriptCall<'_>,
         is_asking: bool,
     ) -> Result<Value, Fault> {
-        if !is_asking && !self.is_prepared(call.partition) {
+        while !is_asking && !self.is_prepared(call.partition) {
             self.prepare(&[call.partition]).await?;
         }
+        let arrival = self.arrivals.last(call.partition);
         if let Some(advance) = call.advance
-            && !lock(&self.partitions).advanced.contains(&call.partition)
+            && lock(&self.partitions).advanced.get(&call.partition) != Some(&arrival)
         {
             let advanced = self.send(&advance.command(), is_asking).await;
             advanced.map_err(Fault::not_sent)?;
-            lock(&self.partitions).advanced.insert(call.partition);
+            let advanced = &mut lock(&self.partitions).advanced;
+            advanced.insert(call.partition, arrival);
         }
         self.send(command, is_asking).await
     }

@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::connection::{Connection, ConnectionSettings, ScriptCall};
+use super::connection::{Connection, ConnectionSettings, PartitionArrivals, ScriptCall};
 use super::connector::{Connector, NewConnection};
 use super::copies::{Copies, CopyWaits};
 use super::error::{Fault, no_answer, no_connection, not_connected, replaced, with_unknown_effect};
@@ -24,6 +24,7 @@ pub(super) struct Link {
     state: watch::Sender<State>,
     /// The partitions at the server.
     partitions: watch::Receiver<Vec<usize>>,
+    arrivals: Arc<PartitionArrivals>,
     settings: Arc<ConnectionSettings>,
     copy_waits: CopyWaits,
 }
@@ -56,6 +57,7 @@ impl Link {
             timeouts: connector.timeouts,
             state: watch::Sender::new(State::Down(None)),
             partitions,
+            arrivals: Arc::default(),
             settings,
             copy_waits: CopyWaits::default(),
         });
@@ -186,21 +188,13 @@ impl Link {
         }
     }
 
-    /// Has the connection prepare a partition and advance its epochs again, since the partition was elsewhere meanwhile.
+    /// Has all connections, even one that is not up yet, prepare a partition and advance its epochs again, since the partition was
+    /// elsewhere meanwhile.
     pub(super) fn forget(&self, partition: usize) {
-        if let Some(connection) = self.current() {
-            connection.forget(partition);
-        }
+        self.arrivals.count(partition);
     }
 
     // ===== State =====
-
-    fn current(&self) -> Option<Connection> {
-        match &*self.state.borrow() {
-            State::Up(connection) => Some(connection.clone()),
-            State::Down(_) => None,
-        }
-    }
 
     /// Returns the connection, or waits for one until `end`.
     async fn connection(&self, end: Instant) -> Result<Connection, Failure> {
@@ -300,7 +294,7 @@ async fn connect(
     answer
         .and_then(Value::extract_error)
         .map_err(not_connected)?;
-    let connection = Connection::new(number, connection, &link.settings);
+    let connection = Connection::new(number, connection, &link.settings, &link.arrivals);
     let partitions = link.partitions.borrow().clone();
     match connection.prepare(&partitions).await {
         Err(Fault::Broken(failure)) => Err(failure),

@@ -61,7 +61,8 @@ impl Node {
         self.subscription.clone()
     }
 
-    /// Has the connections prepare a partition and advance its epochs again, since the partition was elsewhere meanwhile.
+    /// Has the connections prepare a partition and advance its epochs again, since the partition was elsewhere meanwhile. This also
+    /// concerns connections that are not up yet.
     pub(super) fn forget(&self, partition: usize) {
         self.link.forget(partition);
         if let Some(waiting) = &self.waiting {

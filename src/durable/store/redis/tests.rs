@@ -34,6 +34,7 @@ macro_rules! needs_redis {
     };
 }
 
+mod arrivals_tests;
 mod broken_connections_tests;
 mod census_tests;
 mod changes_tests;

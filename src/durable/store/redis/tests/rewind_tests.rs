@@ -368,7 +368,8 @@ async fn a_search_ends_with_its_connection() {
     let server = Server::start();
     let settings = Arc::<ConnectionSettings>::default();
     settings.preparation.get_or_init(|| Arc::new(Endless));
-    let connection = Connection::new(1, raw(&server.url()).await, &settings);
+    let raw = raw(&server.url()).await;
+    let connection = Connection::new(1, raw, &settings, &Arc::default());
     let prepare = timeout(DEADLINE, connection.prepare(&[0]));
     let (prepared, ()) = tokio::join!(prepare, async { connection.close(&no_connection()) });
     let prepared = prepared.expect("it ends");
