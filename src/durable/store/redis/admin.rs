@@ -1,5 +1,7 @@
 //! Requests the status of tasks, cancels and counts tasks, and manages dead letters.
 
+use futures_util::future::join_all;
+
 use super::batches::in_batches;
 use super::error::unexpected_answer;
 use super::inner::Inner;
@@ -15,14 +17,16 @@ use crate::durable::{AttemptError, Counts, DeadFilter, DeadLetter, TaskId};
 const DEAD_LETTERS_PER_READ: usize = 100;
 
 /// Returns the states of tasks, in the order of their ids. Fails only if no partition answers. Otherwise, a task in a partition that does
-/// not answer counts as running, so that its handle waits on.
+/// not answer counts as running, so that its handle waits on. No partition waits for another.
 pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskState>, Failure> {
     let mut states = vec![TaskState::Running; ids.len()];
     let indexes: Vec<_> = (0..ids.len()).collect();
+    let parts = inner.partitions.split(indexes, |&index| ids[index]);
+    let parts = parts.into_iter();
+    let parts = join_all(parts.map(|(partition, indexes)| part_of(inner, ids, partition, indexes)));
     let (mut answers, mut unreachable, mut suspects) = (0, None, Vec::new());
-    for (partition, indexes) in inner.partitions.split(indexes, |&index| ids[index]) {
-        let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
-        let found = match status_in(inner, partition, &requested).await {
+    for part in parts.await {
+        let found = match part.states {
             Ok(found) => found,
             Err(failure) if inner.skips(&failure) => {
                 unreachable = Some(failure);
@@ -32,10 +36,10 @@ pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskStat
         };
         answers += 1;
         // The tasks may be gone because the server was emptied, which no connection notices.
-        if found.contains(&TaskState::Absent) && !inner.tail.sessions(partition).is_empty() {
-            suspects.push(partition);
+        if found.contains(&TaskState::Absent) && !inner.tail.sessions(part.partition).is_empty() {
+            suspects.push(part.partition);
         }
-        for (index, state) in indexes.into_iter().zip(found) {
+        for (index, state) in part.indexes.into_iter().zip(found) {
             states[index] = state;
         }
     }
@@ -43,6 +47,28 @@ pub(super) async fn status(inner: &Inner, ids: &[TaskId]) -> Result<Vec<TaskStat
     match unreachable {
         Some(failure) if answers == 0 => Err(failure),
         _ => Ok(states),
+    }
+}
+
+/// The answer of a partition to a request for the states of tasks.
+struct StatesOfPartition {
+    partition: usize,
+    /// The positions of the tasks in the request.
+    indexes: Vec<usize>,
+    states: Result<Vec<TaskState>, Failure>,
+}
+
+async fn part_of(
+    inner: &Inner,
+    ids: &[TaskId],
+    partition: usize,
+    indexes: Vec<usize>,
+) -> StatesOfPartition {
+    let requested: Vec<_> = indexes.iter().map(|&index| ids[index]).collect();
+    StatesOfPartition {
+        states: status_in(inner, partition, &requested).await,
+        partition,
+        indexes,
     }
 }
 

@@ -20,6 +20,7 @@ mod encrypted_nodes_tests;
 mod lost_nodes_tests;
 mod lost_writes_tests;
 mod moved_slots_tests;
+mod outcomes_tests;
 mod replicas_tests;
 
 /// The number of partitions: each node has some.

@@ -1,5 +1,7 @@
 //! Nodes that are lost, with and without a replica that takes over.
 
+use std::thread::JoinHandle;
+
 use rustix::process::Signal;
 
 use super::moved_slots_tests::claimed_in_all;
@@ -242,6 +244,21 @@ async fn a_turn_waits_for_one_partition_of_a_node_that_is_not_ready() {
     assert!(elapsed < Duration::from_millis(1_500), "{elapsed:?}");
 }
 
+/// Has a node run a script until that is killed.
+pub(super) async fn keep_busy(node: &Server) -> JoinHandle<redis::RedisResult<()>> {
+    node.ask(&["CONFIG", "SET", "lua-time-limit", "1"]);
+    let endless = std::thread::spawn({
+        let client = redis::Client::open(node.url()).unwrap();
+        move || {
+            let mut script = redis::cmd("EVAL");
+            let script = script.arg("while true do end").arg(0);
+            script.exec(&mut client.get_connection().unwrap())
+        }
+    });
+    eventually("the node is busy", || node.try_ask(&["PING"]).is_none()).await;
+    endless
+}
+
 /// A node that runs a long script of others is not ready. It has woken a worker, which claims a task of another node, and may then have no
 /// permit left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,16 +281,7 @@ async fn other_partitions_go_on_while_a_node_is_busy() {
     })
     .await;
     let node = cluster.node(0);
-    node.ask(&["CONFIG", "SET", "lua-time-limit", "1"]);
-    let endless = std::thread::spawn({
-        let client = redis::Client::open(node.url()).unwrap();
-        move || {
-            let mut script = redis::cmd("EVAL");
-            let script = script.arg("while true do end").arg(0);
-            script.exec(&mut client.get_connection().unwrap())
-        }
-    });
-    eventually("the node is busy", || node.try_ask(&["PING"]).is_none()).await;
+    let endless = keep_busy(node).await;
     let turn = async || worker.store.turn(worker.new_turn(Vec::new(), 2)).await;
     let turns = [turn().await, turn().await];
     node.ask(&["SCRIPT", "KILL"]);
