@@ -51,11 +51,16 @@ fn pause(timers: &Handle, wait: Duration) -> Sleep {
 }
 
 /// Returns `true` if the same request may succeed soon.
-fn may_succeed(failure: &Failure) -> bool {
+pub(crate) fn may_succeed(failure: &Failure) -> bool {
     match failure.cause {
         _ if failure.answered => false,
         Cause::NoSession => false,
         Cause::Busy | Cause::Unavailable => true,
         _ => failure.effect == Effect::Unknown,
     }
+}
+
+/// Returns `true` if a request has had no effect because its session has ended.
+pub(crate) fn may_succeed_in_another_session(failure: &Failure) -> bool {
+    failure.cause == Cause::NoSession && failure.effect == Effect::None
 }

@@ -14,13 +14,25 @@ use std::sync::{Arc as StdArc, OnceLock};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::callers::{BatchCallers, Reply};
 use super::failure::Failure;
 use super::key::Enqueued;
+#[cfg(any(test, feature = "redis"))]
+use super::key::KeyConflict;
 use super::resend::STORE_TIMEOUT;
 use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, bytes_of};
 use crate::sync::{Mutex, lock};
 use crate::unwind::contain;
 use crate::wait_queue::WaitQueue;
+
+#[cfg_attr(
+    not(any(test, feature = "redis")),
+    allow(
+        dead_code,
+        reason = "other stores have no parts that can fail separately"
+    )
+)]
+mod callers;
 
 /// Spawned tasks that wait for a request, in the order in which they were spawned.
 pub(crate) struct SpawnQueue {
@@ -49,8 +61,6 @@ struct SpawnRequest {
     reply: Reply,
 }
 
-type Reply = oneshot::Sender<Result<Enqueued, Failure>>;
-
 /// Resolves when the tasks of a spawn request are stored, or cannot be. Positions in the answer count the tasks of this
 /// request. An error of the channel means that the queue was closed.
 pub(crate) type Stored = oneshot::Receiver<Result<Enqueued, Failure>>;
@@ -60,8 +70,7 @@ pub struct WriteBatch {
     tasks: OnceLock<Vec<NewTask>>,
     /// Where the tasks come from. A batch without a source is closed from the beginning.
     source: Option<Source>,
-    /// The callers, each with the number of its tasks.
-    replies: Mutex<Vec<(Reply, usize)>>,
+    callers: Mutex<BatchCallers>,
 }
 
 /// The queue that an open batch takes its tasks from.
@@ -184,7 +193,7 @@ impl WriteBatch {
         Self {
             tasks: OnceLock::new(),
             source: Some(source),
-            replies: Mutex::default(),
+            callers: Mutex::default(),
         }
     }
 
@@ -206,20 +215,46 @@ impl WriteBatch {
         }
         state.open = None;
         let requests = state.take();
-        let (tasks, replies): (Vec<_>, Vec<_>) = requests
+        let (tasks, callers): (Vec<_>, Vec<_>) = requests
             .map(|request| {
                 let count = request.tasks.len();
                 (request.tasks, (request.reply, count))
             })
             .unzip();
         // Under the lock, so that `finish` finds all of them.
-        *lock(&self.replies) = replies;
+        *lock(&self.callers) = BatchCallers::new(callers);
         let is_batch_needed = !state.requests.is_empty();
         drop(state);
         if is_batch_needed {
             queue.senders.notify_one();
         }
         tasks.into_iter().flatten().collect()
+    }
+
+    /// Closes the batch if it is open, and returns those of its tasks that are to be sent, with their positions: all, except those about
+    /// which a part of the store has [answered for good](Self::end_part).
+    #[cfg(any(test, feature = "redis"))]
+    pub(crate) fn rest(&self) -> Vec<(usize, &NewTask)> {
+        let tasks = self.close().iter().enumerate();
+        let callers = lock(&self.callers);
+        let is_sent = |(position, _): &(usize, _)| !callers.is_settled(*position);
+        tasks.filter(is_sent).collect()
+    }
+
+    /// Records the outcome of a part of the store that has the tasks at these positions. Resolves the futures of the callers all of whose
+    /// tasks are stored, or cannot be. A store that calls this for one part does so for all. It must not hold a lock.
+    #[cfg(any(test, feature = "redis"))]
+    pub(crate) fn end_part(&self, positions: &[usize], stored: &Result<Vec<KeyConflict>, Failure>) {
+        let outcomes = lock(&self.callers).end_part(positions, stored);
+        outcomes.into_iter().for_each(reply);
+    }
+
+    /// Returns the outcome of those tasks that no part of the store has stored or refused for good, given that of the whole request.
+    pub(crate) fn outcome_of_rest(
+        &self,
+        stored: Result<Enqueued, Failure>,
+    ) -> Result<Enqueued, Failure> {
+        lock(&self.callers).rest(stored)
     }
 
     /// Resolves the futures of the callers: their tasks are stored. A store may call this before it answers, from the
@@ -235,14 +270,17 @@ impl WriteBatch {
 
     /// Resolves the futures of the callers with the result of the request, which is not sent again.
     ///
-    /// If the request has failed, this also fails the spawn requests that are still in the queue although they were there
-    /// before the batch was opened, or for longer than [`STORE_TIMEOUT`].
+    /// If the request has failed in all parts of the store, this also fails the spawn requests that are still in the queue although they
+    /// were there before the batch was opened, or for longer than [`STORE_TIMEOUT`].
     pub(crate) fn finish(&self, stored: &Result<Enqueued, Failure>) {
-        let failed = self.end(stored.is_err());
+        // If a part of the store has answered, those in the queue may be stored at once.
+        let has_failed = stored.is_err() && !lock(&self.callers).has_stored();
+        let failed = self.end(has_failed);
         self.reply(stored);
         if let Err(failure) = stored {
             let failure = failure.clone().without_effect();
-            failed.into_iter().for_each(|it| it.reply(&failure));
+            let failed = failed.into_iter();
+            failed.for_each(|it| reply((it.reply, Err(failure.clone()))));
         }
     }
 
@@ -263,23 +301,13 @@ impl WriteBatch {
     }
 
     fn reply(&self, stored: &Result<Enqueued, Failure>) {
-        let mut first = 0;
-        for (it, tasks) in mem::take(&mut *lock(&self.replies)) {
-            let part = stored.as_ref().map(|all| all.part(first, tasks));
-            reply(it, part.map_err(Clone::clone));
-            first += tasks;
-        }
-    }
-}
-
-impl SpawnRequest {
-    fn reply(self, failure: &Failure) {
-        reply(self.reply, Err(failure.clone()));
+        let outcomes = lock(&self.callers).end(stored);
+        outcomes.into_iter().for_each(reply);
     }
 }
 
 /// Wakes the caller, unless it has dropped the future. Its waker may panic.
-fn reply(reply: Reply, stored: Result<Enqueued, Failure>) {
+fn reply((reply, stored): (Reply, Result<Enqueued, Failure>)) {
     contain(|| drop(reply.send(stored)));
 }
 
@@ -306,7 +334,7 @@ impl From<Vec<NewTask>> for WriteBatch {
         Self {
             tasks: OnceLock::from(tasks),
             source: None,
-            replies: Mutex::default(),
+            callers: Mutex::default(),
         }
     }
 }

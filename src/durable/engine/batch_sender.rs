@@ -5,8 +5,8 @@ use std::sync::Arc as StdArc;
 
 use tokio::runtime::Handle;
 
-use crate::durable::failure::{Cause, Effect, Failure};
-use crate::durable::resend::resend;
+use crate::durable::failure::{Cause, Failure};
+use crate::durable::resend::{may_succeed_in_another_session, resend};
 use crate::durable::spawn_queue::{SpawnQueue, WriteBatch};
 use crate::durable::store::{Backend, Enqueue, Enqueued, SessionId};
 use crate::sync::{Mutex, lock};
@@ -16,6 +16,8 @@ use crate::sync::{Mutex, lock};
 /// Two requests are in flight at a time: one that the store writes, and behind it one whose [batch](WriteBatch) is still
 /// open. A store that has written one request continues with the next at once, batches grow with the load, and no caller
 /// waits for a timer.
+///
+/// If the store has parts that can fail separately, only the tasks of parts that have failed are sent again.
 pub(crate) struct BatchSender {
     store: StdArc<dyn Backend>,
     queue: StdArc<SpawnQueue>,
@@ -63,8 +65,8 @@ impl BatchSender {
             None => self.open().await?,
         };
         match self.send(session, batch).await {
-            // The store has ended the session, and has stored nothing: the request is sent in a new one.
-            Err(failure) if has_session_ended(&failure) && failure.effect == Effect::None => {
+            // The store, or a part of it, has ended the session, and has stored nothing: the request is sent in a new one.
+            Err(failure) if may_succeed_in_another_session(&failure) => {
                 let session = self.open().await?;
                 self.send(session, batch).await
             }
@@ -84,11 +86,18 @@ impl BatchSender {
             batch: StdArc::clone(batch),
         });
         let timers = Handle::current();
-        let stored = resend(&timers, || self.store.enqueue(StdArc::clone(&request))).await;
+        let stored = resend(&timers, || self.attempt(&request)).await;
+        // An earlier attempt may have had an effect that does not concern the rest.
+        let stored = batch.outcome_of_rest(stored);
         if !stored.as_ref().is_err_and(has_session_ended) {
             lock(&self.sessions).push(session);
         }
         stored
+    }
+
+    async fn attempt(&self, request: &StdArc<Enqueue>) -> Result<Enqueued, Failure> {
+        let stored = self.store.enqueue(StdArc::clone(request)).await;
+        request.batch.outcome_of_rest(stored)
     }
 
     async fn open(&self) -> Result<Session, Failure> {

@@ -19,6 +19,8 @@ use crate::durable::store::Enqueued;
 use crate::durable::store::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, Store};
 use crate::durable::{DurableClient, DurableError, MemoryStore, SpawnOptions, TaskId};
 
+mod parts_tests;
+
 // ===== Requests =====
 
 #[tokio::test]

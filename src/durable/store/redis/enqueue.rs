@@ -24,9 +24,10 @@ use crate::durable::store::kind::Kind;
 use crate::durable::store::routes::ListId;
 use crate::durable::store::{Enqueue, Enqueued, KeyConflict, NewTask};
 
-/// Stores a batch of tasks. Each partition stores its own tasks, all under the same number, and no partition waits for another.
+/// Stores a batch of tasks. Each partition stores its own tasks, all under the same number, and no partition waits for another. Callers
+/// whose tasks are in partitions that have answered do not wait for others.
 pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enqueued, Failure> {
-    let batch: Vec<_> = request.batch.close().iter().enumerate().collect();
+    let batch = request.batch.rest();
     let mut parts = inner.partitions.split(batch, |(_, task)| task.id);
     if parts.is_empty() {
         // An empty batch must still fail if the session has ended.
@@ -37,7 +38,7 @@ pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enq
     joined(answers.await, |failure| inner.skips(failure))
 }
 
-/// Stores the tasks of a batch that belong to a partition. Returns their conflicts.
+/// Stores the tasks of a batch that belong to a partition, and tells their callers. Returns their conflicts.
 async fn part_of(
     inner: &Inner,
     request: &Arc<Enqueue>,
@@ -45,7 +46,21 @@ async fn part_of(
     part: Vec<(usize, &NewTask)>,
 ) -> Result<Vec<KeyConflict>, Failure> {
     let (positions, tasks): (Vec<_>, Vec<_>) = part.into_iter().unzip();
-    let answer = enqueue_in(inner, request, partition, &tasks).await?;
+    let stored = store_part(inner, request, partition, &positions, &tasks).await;
+    if inner.partitions.count() > 1 {
+        request.batch.end_part(&positions, &stored);
+    }
+    stored
+}
+
+async fn store_part(
+    inner: &Inner,
+    request: &Arc<Enqueue>,
+    partition: usize,
+    positions: &[usize],
+    tasks: &[&NewTask],
+) -> Result<Vec<KeyConflict>, Failure> {
+    let answer = enqueue_in(inner, request, partition, tasks).await?;
     if answer.has_other_routes {
         inner.routes.remove(partition);
     }

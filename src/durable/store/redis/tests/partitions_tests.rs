@@ -7,6 +7,7 @@ use super::*;
 mod failures_tests;
 mod idle_tests;
 mod keys_tests;
+mod outcomes_tests;
 
 const PARTITIONS: usize = 4;
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::durable::SpawnOptions;
 
 /// Opens a store as soon as each node knows its replica.
-async fn replicated_store_of(cluster: &Cluster) -> RedisStore {
+pub(super) async fn replicated_store_of(cluster: &Cluster) -> RedisStore {
     let urls: Vec<_> = (0..PRIMARIES).map(|node| cluster.url(node)).collect();
     let mut builder = RedisStore::cluster(urls.iter().map(|url| &**url));
     builder.partitions(PARTITIONS).wait_for_replicas(1);
