@@ -79,6 +79,8 @@ pub use self::kind::TypeSet;
 pub use self::kind::{Kind, SetId};
 #[cfg(feature = "unstable-store")]
 pub use self::layouts::Layouts;
+#[cfg(any(test, feature = "redis", feature = "unstable-store"))]
+pub use self::limits::MAX_REST;
 #[cfg(any(
     test,
     feature = "redis",
@@ -87,6 +89,8 @@ pub use self::layouts::Layouts;
     feature = "unstable-store"
 ))]
 pub use self::limits::MAX_STORE_TIME_STEP;
+pub(crate) use self::limits::rest;
+pub use self::limits::shortened;
 #[cfg_attr(
     not(any(feature = "redis", feature = "sqlite-unbundled")),
     allow(unused_imports, reason = "other stores count epochs without a ceiling")
@@ -95,7 +99,6 @@ pub use self::limits::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, MAX_ATTEMPT_ERROR_BYTES, MAX_DEAD_LETTERS,
     MAX_ERROR_BYTES, MAX_ERRORS,
 };
-pub use self::limits::{MAX_REST, shortened};
 #[cfg(feature = "unstable-store")]
 pub use self::observer::Observer;
 pub use self::outbox::{DrainedOutbox, OutboxLook};
@@ -473,6 +476,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns `false` if the part of the store that a task with this id would be in does not answer at present, so another id is better
     /// for a new task.
     fn is_reachable(&self, _id: TaskId) -> bool {
+        true
+    }
+
+    /// Returns `true` if the answer to each turn says when the next schedule of the whole store is due. Then a worker that looks for tasks need
+    /// not ask for due schedules as well.
+    fn tells_all_ticks(&self) -> bool {
         true
     }
 

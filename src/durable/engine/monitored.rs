@@ -238,6 +238,10 @@ impl Backend for MonitoredStore {
         self.store.is_reachable(id)
     }
 
+    fn tells_all_ticks(&self) -> bool {
+        self.store.tells_all_ticks()
+    }
+
     fn hand_out(&self, computes: u8) -> Answer<'_, HandOut> {
         self.record("handing out schedules", self.store.hand_out(computes))
     }

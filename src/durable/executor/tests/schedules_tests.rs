@@ -166,6 +166,23 @@ async fn a_busy_worker_asks_at_regular_intervals() {
     }
 }
 
+/// The answers to the turns of an idle worker say when the next schedule is due, so the worker does not ask.
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_asks_only_when_a_schedule_is_due() {
+    let scene = Scene::new();
+    scene.define("a", 900 * SECOND).await;
+    let app = App::new(|number, _| async move { Ok(number) });
+    let executor = builder(&scene.client(at_once)).start(app).await.unwrap();
+    scene.settle().await;
+    let before = executor.metrics().turns;
+    sleep(20 * INTERVAL).await;
+    let turns = executor.metrics().turns - before;
+    assert!(turns >= 60, "{turns}");
+    assert_eq!(scene.asked(0).await.len(), 0);
+    scene.clock.advance(900 * SECOND);
+    scene.asked(1).await;
+}
+
 /// Other schedules may have become due while it fired the first one, which takes two seconds here.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_has_fired_a_schedule_asks_again_at_once() {
@@ -247,7 +264,7 @@ async fn an_answer_does_not_hide_a_schedule_that_a_turn_has_seen() {
     assert_about(scene.asked(3).await[2] - turned, 20 * SECOND);
 }
 
-/// Meanwhile, it runs tasks.
+/// Meanwhile, it runs tasks, and others always wait, so each answer to a turn has a claim.
 #[tokio::test(start_paused = true)]
 async fn a_worker_asks_one_question_at_a_time() {
     let scene = Scene::new();
@@ -255,13 +272,18 @@ async fn a_worker_asks_one_question_at_a_time() {
         "hand out" => 60 * SECOND,
         _ => Duration::ZERO,
     });
-    let app = App::new(|number, _| async move { Ok(number) });
-    let _executor = builder(&client).start(app).await.unwrap();
-    let first = scene.asked(1).await[0];
-    for number in 0..50 {
-        let ran = spawn(&client, number).await.unwrap().await.unwrap();
-        assert_eq!(ran, number);
+    let app = App::new(|number, _| async move {
         sleep(SECOND).await;
+        Ok(number)
+    });
+    let mut runs = Vec::new();
+    for number in 0..70 {
+        runs.push(spawn(&scene.definer, number).await.unwrap());
+    }
+    let _executor = builder(&client).max_running(1).start(app).await.unwrap();
+    let first = scene.asked(1).await[0];
+    for (number, run) in (0..50).zip(runs) {
+        assert_eq!(run.await.unwrap(), number);
     }
     // The regular interval has passed meanwhile.
     assert_about(scene.asked(2).await[1] - first, 60 * SECOND);

@@ -6,7 +6,8 @@
 //! lost, the store hands the schedule out again after [`HAND_OUT_INTERVAL`].
 //!
 //! If a change makes a schedule due earlier than all others, the store wakes an idle worker. While all workers are busy, none is
-//! woken, so each worker also asks at [regular intervals](Worker::look_interval).
+//! woken, so each worker also asks at [regular intervals](Worker::look_interval), unless the answer to a turn has told an idle worker as much
+//! [meanwhile](Worker::note_schedules).
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::durable::report;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::schedule::step;
 use crate::durable::schedule::when::COMPUTES;
-use crate::durable::store::{DueSchedule, HAND_OUT_INTERVAL};
+use crate::durable::store::{DueSchedule, HAND_OUT_INTERVAL, Turn, TurnAnswer};
 
 /// The maximum time between two requests for due schedules. A tick counts as missed after a minute, so this interval is shorter.
 const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(30);
@@ -31,7 +32,10 @@ impl Worker {
     /// Returns the time at which the worker asks for due schedules, or `None` while it fires some, stops, or leaves that to other
     /// workers.
     pub(super) fn next_tick(&self) -> Option<Instant> {
-        let next = self.next_tick.max(self.tick_pause);
+        let next = self
+            .next_tick
+            .map_or(self.next_look, |next| next.min(self.next_look));
+        let next = next.max(self.tick_pause);
         let asks = self.firing.is_none() && self.stopping.is_none() && self.checks();
         Some(next).filter(|_| asks)
     }
@@ -40,17 +44,29 @@ impl Worker {
     pub(super) fn fire_due(&mut self) {
         let now = Instant::now();
         if self.next_tick().is_some_and(|next| next <= now) {
-            // A turn may bring this forward while the request is in flight.
-            self.next_tick = now + self.look_interval();
+            // A turn may set these while the request is in flight.
+            (self.next_tick, self.next_look) = (None, now + self.look_interval());
             let (engine, tally) = (StdArc::clone(&self.engine), StdArc::clone(&self.tally));
             self.firing = Some(InFlight::new(fire_all(engine, tally)));
         }
     }
 
-    /// Records the time until the next schedule is due, as the store has answered.
-    pub(super) fn note_tick(&mut self, next: Option<Duration>) {
+    /// Records the time until the next schedule is due, as the store has answered. The worker asks again before a later one is due.
+    fn note_tick(&mut self, next: Option<Duration>) {
         if let Some(next) = next.filter(|&next| next < MAX_LOOK_INTERVAL) {
-            self.next_tick = self.next_tick.min(Instant::now() + next);
+            let next = Instant::now() + next;
+            self.next_tick = Some(self.next_tick.map_or(next, |it| it.min(next)));
+        }
+    }
+
+    /// Records what the answer to a turn says of the schedules.
+    ///
+    /// A worker that has looked for tasks in vain has a session that is idle, so a message tells it of a schedule that becomes due earlier.
+    pub(super) fn note_schedules(&mut self, request: &Turn, answer: &TurnAnswer) {
+        self.note_tick(answer.next_tick);
+        let is_idle = request.want > 0 && answer.claim.is_none();
+        if is_idle && self.engine.store.tells_all_ticks() {
+            self.next_look = Instant::now() + self.look_interval();
         }
     }
 
@@ -82,7 +98,7 @@ impl Worker {
             Err(failure) => {
                 report::schedules_unread(&self.engine.store_name, &failure);
                 self.tick_pause = now + HAND_OUT_INTERVAL;
-                self.next_tick = self.tick_pause;
+                self.next_tick = Some(self.tick_pause);
             }
         }
     }

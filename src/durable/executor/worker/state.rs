@@ -68,8 +68,10 @@ pub(crate) struct Worker {
     pub(super) probed: Option<Duration>,
     /// The requests that fire due schedules.
     pub(super) firing: Option<InFlight<Fired>>,
-    /// The time at which the worker asks for due schedules.
-    pub(super) next_tick: Instant,
+    /// The time at which a schedule is due, as far as the worker knows.
+    pub(super) next_tick: Option<Instant>,
+    /// The time at which the worker asks for due schedules even if it knows of none.
+    pub(super) next_look: Instant,
     /// Until then, the worker does not ask for due schedules, because the store has not answered.
     pub(super) tick_pause: Instant,
     /// The schedules that this worker could not fire the last time.
@@ -171,7 +173,8 @@ impl Worker {
             next_renewal: None,
             probed: None,
             firing: None,
-            next_tick: Instant::now(),
+            next_tick: None,
+            next_look: Instant::now(),
             tick_pause: Instant::now(),
             unfired: HashSet::new(),
             early_cancels: HashSet::new(),

@@ -13,7 +13,7 @@ use crate::durable::clock::since_boot;
 use crate::durable::failure::{Cause, Failure};
 use crate::durable::resend::BACKOFF;
 use crate::durable::store::{
-    Claim, MAX_BATCH_BYTES, MAX_BATCH_TASKS, MAX_REST, PushedClaim, SessionId, TaskState, Turn,
+    self, Claim, MAX_BATCH_BYTES, MAX_BATCH_TASKS, PushedClaim, SessionId, TaskState, Turn,
     TurnAnswer, Verdict, Verdicts,
 };
 use crate::durable::{TaskId, report};
@@ -138,8 +138,8 @@ impl Worker {
     /// Returns the lease that is requested from the store. The store extends the lease of a suspect by a third, which
     /// completes the worker's lease.
     ///
-    /// An idle worker polls within that time. It gets no message about the claims of others, but so it sees their leases
-    /// before they can expire.
+    /// An idle worker polls within that time, unless [many others](store::rest) do. It gets no message about the claims of others, but so
+    /// it sees their leases before they can expire.
     fn store_lease(&self) -> Duration {
         self.settings.lease * 3 / 4
     }
@@ -169,7 +169,7 @@ impl Worker {
                 self.tally.turns.add(1);
                 if let Some(request) = self.unanswered.take() {
                     self.note_answer(&request, &answer);
-                    self.note_tick(answer.next_tick);
+                    self.note_schedules(&request, &answer);
                     self.verdicts_accepted(&request, sent, &answer);
                 }
                 match answer.claim {
@@ -212,8 +212,8 @@ impl Worker {
 
     /// Records what an answer says about the queue of its session.
     fn note_answer(&mut self, request: &Turn, answer: &TurnAnswer) {
-        let next = answer.next.map_or(MAX_REST, |next| next.min(MAX_REST));
-        let next_poll = Instant::now() + next.min(self.store_lease());
+        let rest = store::rest(self.store_lease(), answer.idle_sessions);
+        let next_poll = Instant::now() + answer.next.map_or(rest, |next| next.min(rest));
         let session = &mut self.sessions[self.current];
         session.answered(request, answer, next_poll);
         if request.want > 0 {

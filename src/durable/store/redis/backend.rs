@@ -155,6 +155,11 @@ impl Backend for RedisStore {
         self.inner.nodes.is_reachable(partition)
     }
 
+    /// Of several partitions, a turn may pass over some.
+    fn tells_all_ticks(&self) -> bool {
+        self.inner.partitions.count() == 1
+    }
+
     fn change_queue(&self, queue: QueueName, change: QueueChange) -> Answer<'_, bool> {
         self.request(move |inner| async move { queues::change(&inner, &queue, change).await })
     }

@@ -13,7 +13,7 @@ use crate::durable::store::layouts::Layouts;
 use crate::durable::store::{
     CEILING_AHEAD, DEAD_LETTER_RETENTION, DeadReason, HAND_OUT_INTERVAL, MAX_ATTEMPT_ERROR_BYTES,
     MAX_BATCH_TASKS, MAX_BYTES_WITH_OUTPUTS, MAX_DEAD_LETTERS, MAX_ERRORS, MAX_HAND_OUTS,
-    MAX_HEAD_LISTS, MAX_STAT_TYPES, MAX_STEP_BYTES, MAX_STEPS, MAX_STORE_TIME_STEP,
+    MAX_HEAD_LISTS, MAX_REST, MAX_STAT_TYPES, MAX_STEP_BYTES, MAX_STEPS, MAX_STORE_TIME_STEP,
     MAX_TOTAL_STEP_BYTES, Resolution,
 };
 
@@ -74,6 +74,8 @@ fn constants(layouts: Layouts, is_cluster: bool) -> Vec<(&'static str, String)> 
         ("AWAITING_TIME", (60 * 1000).to_string()),
         // The time for which a session must be silent before its process may count as gone.
         ("SILENCE_LIMIT", (180 * 1000).to_string()),
+        // The time within which an idle session that is alive has looked for tasks: its longest rest, and some delay.
+        ("IDLE_SIGHT", (millis(MAX_REST) + 5_000).to_string()),
         // The interval at which the time of the last request of a session is stored.
         ("ACTIVITY_INTERVAL", (60 * 1000).to_string()),
         // The time for which a pushed claim may be unconfirmed before it counts as lost.

@@ -213,6 +213,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
     let failing_for = parts.bytes()?;
     let now = parts.number()?;
     let is_pushed = parts.number()? != 0;
+    let idle_sessions = parts.number()? as usize;
     if let Some(claim) = &mut claim {
         set_failing_for(&mut claim.tasks, &entries, &failing_for);
         set_waited(&mut claim.tasks, &entries, now);
@@ -240,6 +241,7 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         is_idle,
         passes_on: false,
         is_pushed,
+        idle_sessions,
         next_tick,
         unreached: Vec::new(),
     };

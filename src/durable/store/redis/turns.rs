@@ -14,7 +14,7 @@ use super::{notes, reply, routing};
 use crate::durable::clock::since_boot;
 use crate::durable::failpoint::failpoint;
 use crate::durable::failure::{Cause, Failure};
-use crate::durable::store::{Claim, MAX_REST, Turn, TurnAnswer, Verdict, Verdicts};
+use crate::durable::store::{self, Claim, Turn, TurnAnswer, Verdict, Verdicts};
 
 /// The interval at which a worker that receives no messages polls for tasks.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -197,6 +197,10 @@ impl<'a> Round<'a> {
         whole.claim = whole.claim.take().or(turned.claim);
         whole.more |= turned.more;
         whole.is_pushed |= turned.is_pushed;
+        whole.idle_sessions = match self.answers {
+            1 => turned.idle_sessions,
+            _ => whole.idle_sessions.min(turned.idle_sessions),
+        };
         whole.next = earlier(whole.next, turned.next);
         whole.next_tick = earlier(whole.next_tick, turned.next_tick);
     }
@@ -215,7 +219,7 @@ impl<'a> Round<'a> {
     /// Returns the rest of the session after an answer that says that it is idle.
     fn rest_after(&self, turned: &TurnAnswer) -> Rest {
         let now = since_boot();
-        let latest = self.now + self.request.lease.min(MAX_REST);
+        let latest = self.now + store::rest(self.request.lease, turned.idle_sessions);
         let mut claimed = turned.claim.iter().flat_map(|claim| &claim.tasks);
         let is_any_quarantined = claimed.any(|task| task.quarantined);
         Rest {
@@ -256,9 +260,13 @@ impl<'a> Round<'a> {
         let is_idle = served.clone().all(|it| idle.get(it).is_some());
         self.answer.is_idle = is_idle && self.claimed.is_some();
         self.answer.passes_on = !is_idle && served.clone().any(|it| idle.is_relied_on(it));
-        let visited = self.visited;
-        for partition in served.filter(|it| visited & (1 << it) == 0) {
-            self.add_rest(idle.get(partition));
+        // Of several partitions, a turn visits one again only when its rest is over.
+        let is_divided = served.len() > 1;
+        for partition in served {
+            let rest = idle.get(partition);
+            if !self.is_visited(partition) || is_divided && rest.is_some() {
+                self.add_rest(rest);
+            }
         }
         self.add_tick();
         if self.has_to_poll() {
@@ -274,7 +282,7 @@ impl<'a> Round<'a> {
         self.unreachable.is_some() || self.request.go_idle && is_deaf
     }
 
-    /// Adds a partition that this turn has passed over.
+    /// Adds a partition in which the session is idle, or which this turn has passed over.
     fn add_rest(&mut self, rest: Option<Rest>) {
         let whole = &mut self.answer;
         match rest {

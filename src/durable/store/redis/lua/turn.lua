@@ -42,12 +42,14 @@
 -- [10] -> for each of [3] that has errors, the milliseconds since the first failure of the task, in 6 bytes
 -- [11] -> time in milliseconds since 1970
 -- [12] -> 1 if the claim was pushed before, else 0
+-- [13] -> number of idle sessions that claim the same types, with this one, if it goes idle without verdicts or claims; else 0. A session
+--   counts if it has looked within the longest rest, so a dead one counts no longer than that
 --
 -- Then, if the store has schedules or steps:
--- [13] -> the field `schedules` of `meta`, or nil: see `schedules.lua`
+-- [14] -> the field `schedules` of `meta`, or nil: see `schedules.lua`
 -- Then, if the store has steps:
--- [14] -> for each of [3], the number of steps of the task, 4 bytes, and the number for which it still waits, 4 bytes
--- [15] -> 1 if there may be notes for other partitions, else 0: see `children.lua`
+-- [15] -> for each of [3], the number of steps of the task, 4 bytes, and the number for which it still waits, 4 bytes
+-- [16] -> 1 if there may be notes for other partitions, else 0: see `children.lua`
 --
 -- Errors:
 -- NOSESSION         -> the session has ended, or has sent a later request
@@ -150,7 +152,7 @@ if any_quarantined then
   for _, entry in ipairs(claimed) do accepts_quarantined = accepts_quarantined and not (is_entry(entry) and is_quarantined(entry)) end
 end
 -- `more` is `true` if tasks are left. `lists_left` has their lists, except for the main one. `may_be_more` is `true` if nobody knows.
-local more, lists_left, next_check, goes_idle, may_be_more = false, {}, 0, false, false
+local more, lists_left, next_check, goes_idle, idle_sessions, may_be_more = false, {}, 0, false, 0, false
 -- The milliseconds until a task may start, if only the rate of the queue prevents that now.
 local wait
 -- The milliseconds until the first hold of a group is over.
@@ -198,6 +200,7 @@ if not skipped.next_check then
     -- gets one, ignores other messages with claims.
     local asks = ARGV[13] == '1' or is_push
     local accepted = ARGV[8] == '2' and not asks and not is_repeated and math.max(want - #claimed, 0) or 0
+    if verdict_parts == 0 and epoch == '' then idle_sessions = call('ZCOUNT', key, now - IDLE_SIGHT, now + 1) + 1 end
     call('ZADD', key, now + accepted / 1024, idle_member)
   end
 end
@@ -238,12 +241,12 @@ if any_failed then
 end
 local answer = {
   refused, epoch, claimed, payloads, more and not push_wait and 1 or 0, next_check, is_repeated and 1 or 0, goes_idle and #claimed > 0 and 1 or 0,
-  is_drained and 1 or 0, concat(failing_for), now, is_push and 1 or 0,
+  is_drained and 1 or 0, concat(failing_for), now, is_push and 1 or 0, idle_sessions,
 }
-if meta[6] or meta[8] then answer[13] = meta[6] end
+if meta[6] or meta[8] then answer[14] = meta[6] end
 if meta[8] then
   local ids = {}
   for i, entry in ipairs(claimed) do ids[i] = sub(entry, 1, ENTRY_ID_END) end
-  answer[14], answer[15] = #ids > 0 and numbers_of_steps(ids) or '', meta[8] == '2' and 1 or 0
+  answer[15], answer[16] = #ids > 0 and numbers_of_steps(ids) or '', meta[8] == '2' and 1 or 0
 end
 return answer

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::super::idle_costs_tests::sent;
 use super::super::*;
 use super::{PARTITIONS, claim_all, key, open_divided};
+use crate::durable::clock::since_boot;
 use crate::durable::schedule::name::ScheduleName;
 use crate::durable::store::redis::partitions::Partitions;
 use crate::durable::store::{MAX_REST, ScheduleChange, ScheduleRow};
@@ -194,6 +195,55 @@ async fn a_session_with_a_long_lease_does_not_rest_for_longer_than_others() {
     let turned = turn().await;
     assert!(turned.claim.is_some(), "{turned:?}");
     assert!(turned.next.is_some_and(|next| next <= MAX_REST));
+}
+
+/// The answer counts the sessions that are idle in all partitions. While many are, each rests for longer.
+#[tokio::test]
+async fn many_idle_sessions_rest_for_longer() {
+    needs_redis!();
+    let server = Server::start();
+    let store = Arc::new(open_divided(&server.url()).await);
+    let rest_of = |worker: &Worker, partition| {
+        let idle = store.inner.sessions.get(worker.session).idle;
+        let rest = idle.get(partition).expect("the session is idle");
+        rest.until.saturating_sub(since_boot())
+    };
+    let mut longer = 0;
+    for nth in 1..=150 {
+        let worker = Worker::of(&store).await;
+        let turned = worker.turn(Vec::new(), 1).await;
+        assert_eq!(turned.idle_sessions, nth);
+        for partition in 0..PARTITIONS {
+            let rest = rest_of(&worker, partition);
+            assert!(rest <= 8 * LEASE, "{rest:?}");
+            longer += usize::from(rest > LEASE);
+            assert!(nth >= 64 || rest <= LEASE, "{nth}: {rest:?}");
+        }
+        assert_eq!(worker.turn(Vec::new(), 0).await.idle_sessions, 0);
+        assert_eq!(worker.turn(Vec::new(), 1).await.idle_sessions, nth);
+    }
+    assert!(longer > PARTITIONS, "{longer}");
+}
+
+/// Most idle sessions belong to processes that have died, or to a clock that was set back since.
+#[tokio::test]
+async fn sessions_that_have_not_looked_for_a_minute_do_not_count_as_idle() {
+    needs_redis!();
+    const ADD: &str = "local key = redis.call('KEYS', '*:idle:*')[1]
+        local now = redis.call('TIME')[1] * 1000
+        for i = 1, 100 do
+            redis.call('ZADD', key, now - 70000 - i, 'dead' .. i, now + 60000 + i, 'ahead' .. i)
+        end";
+    let server = Server::start();
+    let store = Arc::new(open(&server.url()).await);
+    let (first, second) = (Worker::of(&store).await, Worker::of(&store).await);
+    for (worker, idle) in [(&first, 1), (&second, 2)] {
+        assert_eq!(worker.turn(Vec::new(), 1).await.idle_sessions, idle);
+    }
+    server.ask(&["EVAL", ADD, "0"]);
+    for worker in [&first, &second] {
+        assert_eq!(worker.turn(Vec::new(), 1).await.idle_sessions, 2);
+    }
 }
 
 /// The session has ended in one partition. The others wake no worker that has replaced it.
