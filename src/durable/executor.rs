@@ -149,8 +149,9 @@ impl DurableExecutor {
         })
     }
 
-    /// Stops claiming tasks. Tasks that are already claimed run to completion and are not asked to stop. This method does not wait
-    /// for them: await [`closed`](Self::closed).
+    /// Stops claiming tasks. Runs that have started are completed and are not asked to stop. This method does not wait for them:
+    /// await [`closed`](Self::closed). The executor gives back a task that it has claimed but not started, so another executor can run
+    /// the task at once.
     ///
     /// Other executors continue to run the tasks of the store, and the client stays open. If a remaining run awaits a task that is not
     /// claimed yet, another executor must claim that task. Otherwise this executor never ends. To limit the time of the remaining

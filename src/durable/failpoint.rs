@@ -82,7 +82,7 @@ fn is_pending(signal: rustix::process::Signal) -> bool {
     pending.is_some_and(|pending| pending & (1 << (signal.as_raw() - 1)) != 0)
 }
 
-/// The threads of tests that are to panic.
+/// Lets a test make its own thread panic at a fail point.
 #[cfg(all(test, feature = "test-util"))]
 mod panics {
     use std::cell::Cell;
@@ -91,7 +91,7 @@ mod panics {
         static PANICS_AT: Cell<Option<&'static str>> = const { Cell::new(None) };
     }
 
-    /// Has the current thread panic when it next passes a fail point.
+    /// Makes the current thread panic when it next passes the fail point `name`.
     pub(crate) fn panic_at(name: &'static str) {
         PANICS_AT.set(Some(name));
     }

@@ -231,8 +231,8 @@ impl WriteBatch {
         tasks.into_iter().flatten().collect()
     }
 
-    /// Closes the batch if it is open, and returns those of its tasks that are to be sent, with their positions: all, except those about
-    /// which a part of the store has [answered for good](Self::end_part).
+    /// Closes the batch if it is open, and returns the tasks that are to be sent, with their positions. Tasks for which a part of the store
+    /// has [given a final answer](Self::end_part) are left out.
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn rest(&self) -> Vec<(usize, &NewTask)> {
         let tasks = self.close().iter().enumerate();
@@ -241,15 +241,15 @@ impl WriteBatch {
         tasks.filter(is_sent).collect()
     }
 
-    /// Records the outcome of a part of the store that has the tasks at these positions. Resolves the futures of the callers all of whose
-    /// tasks are stored, or cannot be. A store that calls this for one part does so for all. It must not hold a lock.
+    /// Records the outcome of the part of the store that has the tasks at these positions. Resolves the future of each caller whose tasks
+    /// all have a final outcome. A store that calls this for one part calls it for every part. It must not hold a lock.
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn end_part(&self, positions: &[usize], stored: &Result<Vec<KeyConflict>, Failure>) {
         let outcomes = lock(&self.callers).end_part(positions, stored);
         outcomes.into_iter().for_each(reply);
     }
 
-    /// Returns the outcome of those tasks that no part of the store has stored or refused for good, given that of the whole request.
+    /// Returns the outcome of the tasks for which no part of the store has given a final answer. `stored` is that of the whole request.
     pub(crate) fn outcome_of_rest(
         &self,
         stored: Result<Enqueued, Failure>,
@@ -270,10 +270,10 @@ impl WriteBatch {
 
     /// Resolves the futures of the callers with the result of the request, which is not sent again.
     ///
-    /// If the request has failed in all parts of the store, this also fails the spawn requests that are still in the queue although they
-    /// were there before the batch was opened, or for longer than [`STORE_TIMEOUT`].
+    /// If the request has failed, and no part of the store has stored its tasks, this also fails the spawn requests that are still in the
+    /// queue although they were there before the batch was opened, or for longer than [`STORE_TIMEOUT`].
     pub(crate) fn finish(&self, stored: &Result<Enqueued, Failure>) {
-        // If a part of the store has answered, those in the queue may be stored at once.
+        // A part of the store that has stored its tasks may store those of the queue, too.
         let has_failed = stored.is_err() && !lock(&self.callers).has_stored();
         let failed = self.end(has_failed);
         self.reply(stored);

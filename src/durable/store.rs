@@ -479,8 +479,8 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
-    /// Returns `true` if the answer to each turn says when the next schedule of the whole store is due. Then a worker that looks for tasks need
-    /// not ask for due schedules as well.
+    /// Returns `true` if the answer to each turn says when the next schedule of the whole store is due. A worker that looks for tasks then
+    /// need not ask for due schedules separately.
     fn tells_all_ticks(&self) -> bool {
         true
     }

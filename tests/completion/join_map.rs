@@ -306,7 +306,7 @@ async fn keys_are_hashed_by_the_hasher_of_the_map_and_told_apart_if_their_hashes
         let before = hashes.0.load(Ordering::SeqCst);
         fill(&mut map, 0..10);
         assert!(hashes.0.load(Ordering::SeqCst) >= before + 10);
-        // Each replaces the task of its own key.
+        // The tasks of the keys 5 to 9 are replaced.
         fill(&mut map, 5..15);
         assert_eq!(map.len(), 15);
         assert!((0..15).all(|key| map.contains_key(&key)));

@@ -19,8 +19,8 @@ on_all_stores! {
     a_shutdown_after_a_close_gives_back_what_still_runs,
 }
 
-/// An executor of three tasks at a time, and such tasks, which all run until the door is open. They become dead letters if they are
-/// asked to stop.
+/// Starts an executor that runs three tasks at a time, and spawns three tasks that run until the door is open. A task that is asked to
+/// stop becomes a dead letter.
 async fn three_at_the_door(store: &TestStore, door: &Door) -> (DurableExecutor, Handles) {
     let client = store.client().await;
     let held = door.clone();
@@ -42,7 +42,7 @@ async fn three_at_the_door(store: &TestStore, door: &Door) -> (DurableExecutor, 
 
 type Handles = Vec<DurableHandle<u64>>;
 
-/// Waits until an executor runs so many tasks. It would give back those that the store has claimed for it, and of which it has not heard.
+/// Waits until an executor runs `count` tasks. If it were closed before a claim has arrived, it would give the tasks of that claim back.
 async fn run(executor: &DurableExecutor, count: u64) {
     until("they run", || executor.metrics().running == count).await;
 }

@@ -36,7 +36,7 @@ async fn closed(outage: &impl Outage) -> (DurableExecutor, DurableHandle<u64>) {
     (executor, handle)
 }
 
-/// After a shutdown, an executor waits for two seconds.
+/// The first wait is longer than the two seconds for which a shutdown would wait for the store.
 async fn a_closed_executor_ends_when_the_store_has_its_outcomes(outage: impl Outage) {
     let (executor, handle) = closed(&outage).await;
     let early = timeout(Duration::from_secs(4), executor.closed()).await;
@@ -54,7 +54,7 @@ async fn a_shutdown_after_a_close_does_not_wait_for_the_store(outage: impl Outag
     let begun = Instant::now();
     within(executor.shutdown(GRACE)).await;
     let took = begun.elapsed();
-    // It takes two seconds more at most, which are longer on a busy machine.
+    // A shutdown takes at most two seconds more, but a busy machine may need longer.
     assert!(took < GRACE + Duration::from_secs(5), "{took:?}");
     outage.end();
 }
@@ -108,7 +108,7 @@ mod sqlite {
 
     use crate::harness::{TestStore, in_time};
 
-    /// Another program writes to the file all the time.
+    /// A store in a file. During an outage, another program has locked the file for writing.
     struct File {
         store: TestStore,
         other: Connection,

@@ -65,7 +65,7 @@ impl BatchSender {
             None => self.open().await?,
         };
         match self.send(session, batch).await {
-            // The store, or a part of it, has ended the session, and has stored nothing: the request is sent in a new one.
+            // The store, or a part of it, has ended the session, and no remaining task is stored: these tasks are sent in a new session.
             Err(failure) if may_succeed_in_another_session(&failure) => {
                 let session = self.open().await?;
                 self.send(session, batch).await
@@ -87,7 +87,7 @@ impl BatchSender {
         });
         let timers = Handle::current();
         let stored = resend(&timers, || self.attempt(&request)).await;
-        // An earlier attempt may have had an effect that does not concern the rest.
+        // `resend` remembers that the effect of an earlier attempt was unknown, but this may concern only tasks that are settled by now.
         let stored = batch.outcome_of_rest(stored);
         if !stored.as_ref().is_err_and(has_session_ended) {
             lock(&self.sessions).push(session);

@@ -41,9 +41,9 @@ struct BatchCaller {
 enum BatchedTask {
     /// Its part of the store has not answered.
     Unsettled,
-    /// It was not stored, but may be when it is sent again. If it may have been stored, the failure says so.
+    /// Its part of the store has failed, but may store it when it is sent again. The failure says whether it may already be stored.
     Failed(Box<Failure>),
-    /// It was not stored, and is not sent again.
+    /// Its part of the store has failed, and it is not sent again. The failure says whether it may be stored.
     Refused(Box<Failure>),
     Stored,
 }
@@ -65,7 +65,7 @@ impl BatchCallers {
     }
 
     /// Records the outcome of a part of the store that has the tasks at these positions. Returns the callers all of whose tasks are
-    /// settled. If nobody waits for the batch, the outcome concerns nobody.
+    /// settled. For a batch without callers, this does nothing.
     pub(super) fn end_part(
         &mut self,
         positions: &[usize],
@@ -87,7 +87,7 @@ impl BatchCallers {
         self.with_outcomes(settled)
     }
 
-    /// Returns the callers that have got no outcome yet, given that of the whole request, which is not sent again.
+    /// Records the outcome of the whole request, which is not sent again. Returns the callers that have no outcome yet, each with its own.
     pub(super) fn end(&mut self, stored: &Result<Enqueued, Failure>) -> Outcomes {
         let waiting = mem::take(&mut self.waiting);
         if !self.has_parts() {
@@ -193,7 +193,7 @@ impl BatchedTask {
         *self = match (&*self, failure) {
             (Self::Stored | Self::Refused(_), _) => return,
             (_, None) => Self::Stored,
-            // The end of a session is not the problem of a caller, but that the task could not be sent in another one.
+            // The caller learns why its task could not be sent in another session, rather than that a session has ended.
             (Self::Failed(own), Some(failure)) if may_succeed_in_another_session(own) => {
                 Self::Refused(Box::new(failure.clone().without_effect()))
             }

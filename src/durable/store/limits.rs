@@ -40,23 +40,24 @@ pub const MAX_STORE_TIME_STEP: Duration = Duration::from_secs(60);
 /// that owed it, and timers stand still while the machine sleeps.
 pub const MAX_REST: Duration = Duration::from_secs(60);
 
-/// The number of idle sessions of which the mean rest of each is one lease longer.
+/// The mean rest of an idle session, in leases, is the number of idle sessions divided by this one.
 const SESSIONS_PER_LEASE: usize = 32;
-/// The maximum of the mean rest, in leases.
+/// The maximum mean rest, in leases.
 const MAX_MEAN_REST: usize = 4;
 
-/// Returns the time after which an idle session looks for tasks if no message wakes it: a lease, or a random time if many sessions are idle.
+/// Returns the time after which an idle session looks for tasks if no message wakes it. This is a lease or, if many sessions are idle, a
+/// random time. It is at most [`MAX_REST`].
 ///
-/// An idle session looks in each lease, so that the claims of a worker that dies are seen before they end. If many sessions are idle, it need
-/// not always be the same one. From 64 on, the probability that none of them looks during a lease is below one in ten million, provided
-/// that their leases are equal.
+/// At least one idle session must look during each lease, so that the claims of a worker that dies are seen before they end. If many
+/// sessions are idle, each may rest for longer, because another one looks meanwhile. From 64 idle sessions on, the probability that none
+/// of them looks during a lease is below one in ten million, provided that their leases are equal.
 pub(crate) fn rest(lease: Duration, idle_sessions: usize) -> Duration {
-    match (idle_sessions / SESSIONS_PER_LEASE).clamp(1, MAX_MEAN_REST) {
-        1 => lease.min(MAX_REST),
-        leases => {
-            let longest = lease.saturating_mul(2 * leases as u32);
-            longest.min(MAX_REST).mul_f64(fastrand::f64())
-        }
+    let leases = (idle_sessions / SESSIONS_PER_LEASE).clamp(1, MAX_MEAN_REST) as u32;
+    let longest = lease.saturating_mul(2 * leases).min(MAX_REST);
+    // A random time is not to be shorter than a lease on average.
+    match leases > 1 && longest >= lease.saturating_mul(2) {
+        true => longest.mul_f64(fastrand::f64()),
+        false => lease.min(MAX_REST),
     }
 }
 
@@ -82,6 +83,17 @@ mod tests {
             assert_eq!(rest(LEASE, idle), LEASE, "{idle}");
         }
         assert_eq!(rest(2 * MAX_REST, 1), MAX_REST);
+    }
+
+    #[test]
+    fn a_long_lease_is_not_cut_in_half() {
+        for lease in [
+            MAX_REST / 2 + Duration::from_nanos(1),
+            MAX_REST,
+            9 * MAX_REST,
+        ] {
+            assert_eq!(rest(lease, 1_000), lease.min(MAX_REST));
+        }
     }
 
     #[test]

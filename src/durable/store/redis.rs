@@ -166,9 +166,9 @@ mod workers;
 /// Clones of a [client](crate::durable::DurableClient), its handles and its executors share the store.
 ///
 /// An idle client sends 8 commands a minute. An idle worker sends 14: it polls for tasks every 7.5 s (with the default lease
-/// of ten seconds; less often with a longer one), removes expired results twice a minute, and pings silent connections. If 64 workers or
-/// more are idle, each polls less often: from 128 on, every 30 s on average. With several partitions, it also asks for due schedules twice
-/// a minute.
+/// of ten seconds; less often with a longer one), removes expired results twice a minute, and pings silent connections. With several
+/// partitions, a worker also asks for due schedules twice a minute. If 64 workers or more are idle, each polls less often: from 128 on,
+/// every 30 s on average.
 ///
 /// # How large will this get
 ///

@@ -213,8 +213,9 @@ pub struct TurnAnswer {
     pub passes_on: bool,
     /// The claim was pushed before.
     pub is_pushed: bool,
-    /// The number of idle sessions that claim the same tasks, with this one, if it has looked for tasks in vain and reported no verdicts.
-    /// Sessions of processes that have died count for about a minute. Zero if the store has not counted them.
+    /// The number of idle sessions that claim the same tasks, including this one. Sessions of processes that have died count for about a
+    /// minute. The number is zero if the store does not count idle sessions, or if this session has claimed tasks, has reported verdicts,
+    /// or is not idle.
     pub idle_sessions: usize,
     /// The time until the next schedule is due, of those whose ticks this build computes. In a store with several partitions,
     /// schedules in others than that of the claim may be left out.

@@ -92,7 +92,7 @@ impl Faulty {
         (Store::new(store), is_away)
     }
 
-    /// One whose part a test plays when something is to be stored.
+    /// A store that leaves the answers to requests to store tasks to a test.
     pub(super) fn held(store: &MemoryStore) -> (Store, mpsc::UnboundedReceiver<Held>) {
         let (holder, held) = mpsc::unbounded_channel();
         let store = Self {

@@ -65,7 +65,7 @@ impl DurableTask for Leased {
     type Output = ();
 }
 
-/// Why each run was told to stop.
+/// The reasons for which runs were told to stop.
 type Stops = Mutex<Vec<StopReason>>;
 
 impl Run<StdArc<Stops>> for Leased {

@@ -158,34 +158,36 @@ async fn a_shutdown_limits_the_time_of_a_closed_executor() {
 
 /// The way in which a store answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mood {
-    Well,
+enum Behavior {
+    Answering,
     Silent,
     Failing,
 }
 
-/// A client of a store in a mood that a test changes.
-fn client_of_a_moody_store(store: &MemoryStore) -> (DurableClient, watch::Sender<Mood>) {
-    let (mood, moods) = watch::channel(Mood::Well);
+/// A client of a store in a behavior that a test changes.
+fn client_of_a_store_that_changes(store: &MemoryStore) -> (DurableClient, watch::Sender<Behavior>) {
+    let (behavior, behaviors) = watch::channel(Behavior::Answering);
     let client = client_with(store, move |_| {
-        let mut moods = moods.clone();
+        let mut behaviors = behaviors.clone();
         Box::pin(async move {
-            let answers = moods.wait_for(|&mood| mood != Mood::Silent).await;
+            let answers = behaviors
+                .wait_for(|&behavior| behavior != Behavior::Silent)
+                .await;
             match answers.as_deref() {
-                Ok(Mood::Failing) => Err(Failure::new(Effect::Unknown, Cause::Unavailable)),
+                Ok(Behavior::Failing) => Err(Failure::new(Effect::Unknown, Cause::Unavailable)),
                 _ => Ok(()),
             }
         })
     });
-    (client, mood)
+    (client, behavior)
 }
 
-/// A closed executor whose only run has ended, on a store in such a mood. It has waited for the store for an hour.
+/// A closed executor whose only run has ended, on a store in such a behavior. It has waited for the store for an hour.
 async fn closed_on_a_store_that_is(
-    mood: Mood,
+    behavior: Behavior,
     store: &MemoryStore,
-) -> (DurableExecutor, watch::Sender<Mood>) {
-    let (client, moods) = client_of_a_moody_store(store);
+) -> (DurableExecutor, watch::Sender<Behavior>) {
+    let (client, behaviors) = client_of_a_store_that_changes(store);
     let (end, ended) = watch::channel(false);
     let act = move |number, _| {
         let mut ended = ended.clone();
@@ -197,25 +199,25 @@ async fn closed_on_a_store_that_is(
     let executor = builder(&client).start(App::new(act)).await.unwrap();
     _ = spawn(&client, 7).await.unwrap();
     until("it runs", || executor.metrics().running == 1).await;
-    moods.send_replace(mood);
+    behaviors.send_replace(behavior);
     executor.close();
     end.send_replace(true);
     let early = timeout(Duration::from_secs(3600), executor.closed()).await;
-    assert!(early.is_err(), "{mood:?}: it does not have the outcome");
-    assert_eq!(executor.metrics().running, 0, "{mood:?}");
-    (executor, moods)
+    assert!(early.is_err(), "{behavior:?}: it does not have the outcome");
+    assert_eq!(executor.metrics().running, 0, "{behavior:?}");
+    (executor, behaviors)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_executor_ends_when_the_store_has_its_outcomes() {
-    for mood in [Mood::Silent, Mood::Failing] {
+    for behavior in [Behavior::Silent, Behavior::Failing] {
         let store = MemoryStore::new();
         let observer = client_of(&store);
-        let (executor, moods) = closed_on_a_store_that_is(mood, &store).await;
+        let (executor, behaviors) = closed_on_a_store_that_is(behavior, &store).await;
         assert_eq!(observer.counts().await.unwrap().done, 0);
-        moods.send_replace(Mood::Well);
+        behaviors.send_replace(Behavior::Answering);
         let closed = timeout(Duration::from_secs(3600), executor.closed());
-        assert!(closed.await.is_ok(), "{mood:?}");
+        assert!(closed.await.is_ok(), "{behavior:?}");
         let counts = observer.counts().await.unwrap();
         assert_eq!((counts.done, counts.running, counts.claimed), (1, 0, 1));
         assert_eq!(observer.attach::<Number>(id(7)).await.unwrap(), 7);
@@ -224,11 +226,11 @@ async fn a_closed_executor_ends_when_the_store_has_its_outcomes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_limits_the_wait_of_a_closed_executor_for_its_store() {
-    for mood in [Mood::Silent, Mood::Failing] {
-        let (executor, _moods) = closed_on_a_store_that_is(mood, &MemoryStore::new()).await;
+    for behavior in [Behavior::Silent, Behavior::Failing] {
+        let (executor, _behaviors) = closed_on_a_store_that_is(behavior, &MemoryStore::new()).await;
         let took = time_of(executor.shutdown(GRACE)).await;
         let most = GRACE + Duration::from_millis(2_010);
-        assert!(took <= most, "{mood:?}: {took:?}");
+        assert!(took <= most, "{behavior:?}: {took:?}");
     }
 }
 

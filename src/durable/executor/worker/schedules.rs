@@ -6,8 +6,8 @@
 //! lost, the store hands the schedule out again after [`HAND_OUT_INTERVAL`].
 //!
 //! If a change makes a schedule due earlier than all others, the store wakes an idle worker. While all workers are busy, none is
-//! woken, so each worker also asks at [regular intervals](Worker::look_interval), unless the answer to a turn has told an idle worker as much
-//! [meanwhile](Worker::note_schedules).
+//! woken, so each worker also asks at [regular intervals](Worker::look_interval). An idle worker need not do so while the answers to its
+//! turns [say when the next schedule is due](Worker::note_schedules).
 
 use std::sync::Arc as StdArc;
 use std::time::Duration;
@@ -51,7 +51,8 @@ impl Worker {
         }
     }
 
-    /// Records the time until the next schedule is due, as the store has answered. The worker asks again before a later one is due.
+    /// Records the time until the next schedule is due, as the store has answered. A time of [`MAX_LOOK_INTERVAL`] or more is ignored,
+    /// because the worker asks again before then.
     fn note_tick(&mut self, next: Option<Duration>) {
         if let Some(next) = next.filter(|&next| next < MAX_LOOK_INTERVAL) {
             let next = Instant::now() + next;
@@ -59,9 +60,10 @@ impl Worker {
         }
     }
 
-    /// Records what the answer to a turn says of the schedules.
+    /// Records what the answer to a turn says about the schedules.
     ///
-    /// A worker that has looked for tasks in vain has a session that is idle, so a message tells it of a schedule that becomes due earlier.
+    /// A session that has looked for tasks and found none is idle. A message then tells its worker if a schedule becomes due earlier, so
+    /// the worker need not ask.
     pub(super) fn note_schedules(&mut self, request: &Turn, answer: &TurnAnswer) {
         self.note_tick(answer.next_tick);
         let is_idle = request.want > 0 && answer.claim.is_none();

@@ -138,8 +138,8 @@ impl Worker {
     /// Returns the lease that is requested from the store. The store extends the lease of a suspect by a third, which
     /// completes the worker's lease.
     ///
-    /// An idle worker polls within that time, unless [many others](store::rest) do. It gets no message about the claims of others, but so
-    /// it sees their leases before they can expire.
+    /// An idle worker polls within that time, unless [many workers are idle](store::rest). It gets no messages about the claims of others,
+    /// so it polls to see their leases before they can expire.
     fn store_lease(&self) -> Duration {
         self.settings.lease * 3 / 4
     }

@@ -322,7 +322,7 @@ impl WriterTask {
     ) -> Result<(), Broken> {
         let line = Arc::clone(&self.line);
         let _permit = line.enter(is_exclusive).await;
-        // The connection may have given way meanwhile. It is not taken before, since it could then not be closed.
+        // The connection may have given way meanwhile. It is fetched only now, because a connection that is in use cannot be closed.
         let Some(connection) = self.connection() else {
             return Err(Fault::GaveWay.into());
         };

@@ -155,7 +155,7 @@ impl Backend for RedisStore {
         self.inner.nodes.is_reachable(partition)
     }
 
-    /// Of several partitions, a turn may pass over some.
+    /// If there are several partitions, a turn may pass over some of them.
     fn tells_all_ticks(&self) -> bool {
         self.inner.partitions.count() == 1
     }

@@ -220,7 +220,7 @@ impl RedisStoreBuilder {
     /// The store sends `WAIT` after each batch of tasks, so storing a task takes at least one more round trip between the servers; the
     /// Redis user needs the permission `+wait`. If fewer replicas are connected, the store cannot be opened. While fewer answer, tasks
     /// are stored, but spawning them fails after ten seconds with an error that [`is_unknown`](crate::durable::DurableError::is_unknown).
-    /// On a cluster, this concerns only the tasks of nodes whose replicas do not answer. So run one more replica than this number.
+    /// So run one more replica than this number. On a cluster, only tasks of a node with too few answering replicas are affected.
     ///
     /// A failover to one of these replicas loses no task whose spawn has returned. A failover to another replica may: of replicas with the
     /// same `replica-priority`, Sentinels prefer the one that has received most. Ends of runs do not wait for replicas, so after a

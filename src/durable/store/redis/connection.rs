@@ -74,8 +74,8 @@ struct ReadyPartitions {
     advanced: HashMap<usize, u64>,
 }
 
-/// Counts how often each partition has come to the server of a link. Each time, all connections of the link prepare it and advance its
-/// epochs again, even one that is being prepared and one that the link does not use yet, since the partition was elsewhere meanwhile.
+/// Counts how often each partition has come to the server of a link. After each arrival, all connections of the link prepare the partition
+/// and advance its epochs again, because it was elsewhere meanwhile. This includes a connection that is still being prepared.
 #[derive(Debug, Default)]
 pub(super) struct PartitionArrivals(Mutex<HashMap<usize, u64>>);
 

@@ -38,7 +38,8 @@ pub(super) async fn enqueue(inner: &Inner, request: &Arc<Enqueue>) -> Result<Enq
     joined(answers.await, |failure| inner.skips(failure))
 }
 
-/// Stores the tasks of a batch that belong to a partition, and tells their callers. Returns their conflicts.
+/// Stores the tasks of a batch that belong to a partition, and returns their conflicts. If there are several partitions, this also records
+/// the outcome for the callers.
 async fn part_of(
     inner: &Inner,
     request: &Arc<Enqueue>,

@@ -234,16 +234,14 @@ pub(super) fn turned(answer: Value, partition: usize) -> Result<PartitionAnswer,
         claim.tasks.sort_unstable_by_key(|task| task.id);
     }
     let turned = TurnAnswer {
-        refused: Vec::new(),
         claim,
         more,
         next: next.map(Duration::from_millis),
         is_idle,
-        passes_on: false,
         is_pushed,
         idle_sessions,
         next_tick,
-        unreached: Vec::new(),
+        ..TurnAnswer::default()
     };
     Ok(PartitionAnswer {
         now,

@@ -260,7 +260,7 @@ impl<'a> Round<'a> {
         let is_idle = served.clone().all(|it| idle.get(it).is_some());
         self.answer.is_idle = is_idle && self.claimed.is_some();
         self.answer.passes_on = !is_idle && served.clone().any(|it| idle.is_relied_on(it));
-        // Of several partitions, a turn visits one again only when its rest is over.
+        // If there are several partitions, a turn visits each of them again only when its rest is over.
         let is_divided = served.len() > 1;
         for partition in served {
             let rest = idle.get(partition);

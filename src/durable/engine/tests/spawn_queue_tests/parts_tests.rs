@@ -92,7 +92,7 @@ async fn a_part_that_refuses_its_tasks_does_not_end_the_attempts_of_others() {
     second.stored().await.unwrap();
 }
 
-/// In another session, the tasks that are stored have no number that shows that they are.
+/// A part does not recognize its tasks under the number of another session, so it would store them again.
 #[tokio::test]
 async fn only_the_part_that_has_no_session_is_asked_in_another() {
     let (_client, mut held, one, [mut first, mut second]) = request_of_two().await;
@@ -133,7 +133,7 @@ async fn a_caller_with_tasks_in_several_parts_gets_one_outcome() {
     assert!(both.try_recv().is_err());
     batch.end_part(&[1], &Err(full()));
     let failure = both.await.unwrap().unwrap_err();
-    // A part of its tasks is stored.
+    // Some of its tasks are stored.
     assert_eq!(failure.effect, Effect::Unknown);
     assert_eq!(failure.cause, Cause::Full);
     assert!(batch.outcome_of_rest(Err(full())).is_ok());
@@ -154,7 +154,7 @@ async fn each_caller_gets_the_conflicts_of_its_parts() {
     assert_eq!(answers, [first, vec![conflict(1, 13)]]);
 }
 
-/// Nothing is sent again any more.
+/// The request is not sent again.
 #[tokio::test]
 async fn each_caller_gets_the_last_failure_of_its_own_part() {
     let queue = StdArc::new(SpawnQueue::new());
@@ -185,7 +185,7 @@ async fn each_caller_gets_the_last_failure_of_its_own_part() {
     assert_eq!(failures, expected);
 }
 
-/// Another part of the store may have them at once.
+/// A part of the store that still answers may store the tasks of the queue.
 #[tokio::test(start_paused = true)]
 async fn old_requests_do_not_fail_with_a_part() {
     let queue = StdArc::new(SpawnQueue::new());

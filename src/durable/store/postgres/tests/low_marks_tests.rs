@@ -115,7 +115,7 @@ async fn tasks_that_a_refused_turn_has_found_are_claimed_next() {
     assert_eq!(caller.claim(1).await.tasks[0].id, id(1));
 }
 
-/// There are always enough tasks behind the mark, so the session never looks for more because it gets too few.
+/// There are always enough tasks behind the mark, so a lack of tasks never makes the session look before the mark.
 #[tokio::test]
 async fn a_task_before_the_mark_is_claimed_although_others_keep_coming() {
     needs_postgres!();

@@ -14,13 +14,13 @@ use crate::durable::store::postgres::transaction::Transaction;
 use crate::durable::store::suite::task;
 use crate::durable::store::{Backend, Enqueue, Enqueued};
 
-/// Stores tasks. The task of the store that sends the COMMIT then panics.
+/// Stores tasks, and makes the writer panic once it has sent the COMMIT.
 async fn store_and_panic(tx: &mut Transaction, request: &Enqueue) -> Result<Enqueued, Fault> {
     panic_at("postgres.commit-sent");
     enqueue::enqueue(tx, request).await
 }
 
-/// Has the task of the store panic that is about to answer a request and those of its transaction.
+/// Makes the writer panic just before it answers this request and the others of its transaction.
 async fn panic_before_the_answer(_: &mut Transaction) -> Result<(), Fault> {
     panic_at("postgres.after-commit");
     Ok(())

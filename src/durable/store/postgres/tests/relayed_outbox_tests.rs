@@ -6,7 +6,7 @@ use crate::durable::store::postgres::PostgresOutbox;
 use crate::durable::store::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, RelayedOutbox, TakenRow};
 use crate::durable::{Outbox, TaskId};
 
-/// An outbox with rows that have the ids from 1.
+/// An outbox whose rows have the ids from 1 to `rows`.
 struct FullOutbox {
     database: ServerConnection,
     outbox: PostgresOutbox,
@@ -14,7 +14,7 @@ struct FullOutbox {
 }
 
 impl FullOutbox {
-    /// Fills an outbox. The server computes the body of each row by an expression, in which the number of the row is `n`.
+    /// Fills an outbox. The server computes the body of each row from the expression `body`, in which `n` is the number of the row.
     async fn new(rows: u128, body: &str) -> Self {
         let name = format!("t{}", TaskId::new()).replace('-', "");
         let url = Server::shared().url();
@@ -68,7 +68,7 @@ async fn many_rows_are_taken_in_parts_and_each_once() {
         .await;
 }
 
-/// Each part exceeds the limit by less than its last row.
+/// A part may exceed the limit only because of its last row.
 #[tokio::test]
 async fn large_rows_are_taken_in_parts_and_each_once() {
     needs_postgres!();

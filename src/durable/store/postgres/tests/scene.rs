@@ -124,7 +124,7 @@ impl PostgresScene {
         }
     }
 
-    /// Keeps a store from using a table until the answer is asked to `ROLLBACK`.
+    /// Keeps a store from using a table until the returned connection executes `ROLLBACK`.
     pub(super) fn lock(&self, table: &str) -> ServerConnection {
         let other = ServerConnection::to(Server::shared().url());
         other.ask(&format!(

@@ -155,8 +155,8 @@ fn create_record(scene: &PostgresScene) {
     );
 }
 
-/// The second connection takes four requests together. When their transaction has failed, it runs the first one alone. With the second one,
-/// it is lost. So the others are left to the main connection.
+/// The second connection takes four requests together. When their transaction has failed, it runs the first one alone. It is
+/// lost while it runs the second one, so the last two are left to the main connection.
 #[tokio::test]
 async fn requests_that_are_given_back_halfway_take_effect_once() {
     needs_postgres!();

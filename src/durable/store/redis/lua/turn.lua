@@ -42,8 +42,8 @@
 -- [10] -> for each of [3] that has errors, the milliseconds since the first failure of the task, in 6 bytes
 -- [11] -> time in milliseconds since 1970
 -- [12] -> 1 if the claim was pushed before, else 0
--- [13] -> number of idle sessions that claim the same types, with this one, if it goes idle without verdicts or claims; else 0. A session
---   counts if it has looked within the longest rest, so a dead one counts no longer than that
+-- [13] -> if the session goes idle and the turn has neither verdicts nor a claim, the number of idle sessions that claim the same types,
+--   including this one; else 0. A session counts if it has looked within IDLE_SIGHT, so a dead one soon stops counting
 --
 -- Then, if the store has schedules or steps:
 -- [14] -> the field `schedules` of `meta`, or nil: see `schedules.lua`

@@ -111,7 +111,7 @@ impl PreparedNode {
     }
 }
 
-/// The preparation had begun before, so it did not search for what the partition has lost elsewhere.
+/// The preparation began before the partition came back, so it did not search for what the partition has lost elsewhere.
 #[tokio::test]
 async fn a_partition_that_returns_before_a_connection_is_up_is_prepared_again() {
     needs_redis!();

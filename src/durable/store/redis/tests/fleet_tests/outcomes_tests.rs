@@ -37,7 +37,7 @@ async fn each_spawn_gets_the_outcome_of_its_own_node() {
     }
 }
 
-/// As a single server does.
+/// A single full server refuses tasks at once, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_node_refuses_its_tasks_at_once() {
     needs_redis!();

@@ -225,7 +225,7 @@ async fn many_idle_sessions_rest_for_longer() {
     assert!(longer > PARTITIONS, "{longer}");
 }
 
-/// Most idle sessions belong to processes that have died, or to a clock that was set back since.
+/// Most idle sessions belong to processes that have died, or have looked for tasks before the clock was set back.
 #[tokio::test]
 async fn sessions_that_have_not_looked_for_a_minute_do_not_count_as_idle() {
     needs_redis!();
