@@ -42,8 +42,9 @@
 -- [10] -> for each of [3] that has errors, the milliseconds since the first failure of the task, in 6 bytes
 -- [11] -> time in milliseconds since 1970
 -- [12] -> 1 if the claim was pushed before, else 0
--- [13] -> if the session goes idle and the turn has neither verdicts nor a claim, the number of idle sessions that claim the same types,
---   including this one; else 0. A session counts if it has looked within IDLE_SIGHT, so a dead one soon stops counting
+-- [13] -> if the session goes idle, and the turn is no repetition and has neither verdicts nor a claim, the number of idle sessions that
+--   claim the same types, including this one; else 0. A session counts if it has looked within IDLE_SIGHT, so a dead one soon stops
+--   counting
 --
 -- Then, if the store has schedules or steps:
 -- [14] -> the field `schedules` of `meta`, or nil: see `schedules.lua`
@@ -200,7 +201,7 @@ if not skipped.next_check then
     -- gets one, ignores other messages with claims.
     local asks = ARGV[13] == '1' or is_push
     local accepted = ARGV[8] == '2' and not asks and not is_repeated and math.max(want - #claimed, 0) or 0
-    if verdict_parts == 0 and epoch == '' then idle_sessions = call('ZCOUNT', key, now - IDLE_SIGHT, now + 1) + 1 end
+    if verdict_parts == 0 and epoch == '' and not is_repeated then idle_sessions = call('ZCOUNT', key, now - IDLE_SIGHT, now + 1) + 1 end
     call('ZADD', key, now + accepted / 1024, idle_member)
   end
 end
