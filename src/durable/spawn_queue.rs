@@ -10,6 +10,7 @@ use std::collections::vec_deque::Drain;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc as StdArc, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -24,6 +25,9 @@ use super::task::{MAX_BATCH_BYTES, MAX_BATCH_TASKS, NewTask, bytes_of};
 use crate::sync::{Mutex, lock};
 use crate::unwind::contain;
 use crate::wait_queue::WaitQueue;
+
+/// The time for which a spawn request may wait in the queue while some parts of the store answer and others do not.
+const MAX_WAIT_FOR_A_PART: Duration = STORE_TIMEOUT.saturating_mul(3);
 
 #[cfg_attr(
     not(any(test, feature = "redis")),
@@ -174,15 +178,15 @@ impl State {
     }
 
     /// Takes the requests that fail with a batch: if it is open, those that were pushed before it was opened; and in
-    /// any case those that have waited for too long.
-    fn take_failed(&mut self, source: &Source) -> Drain<'_, SpawnRequest> {
+    /// any case those that have waited for longer than `max_wait`.
+    fn take_failed(&mut self, source: &Source, max_wait: Duration) -> Drain<'_, SpawnRequest> {
         let later = match self.open == Some(source.batch) {
             true => self.pushed - source.pushed,
             // It is closed, and has its requests.
             false => self.requests.len(),
         };
         let earlier = self.requests.len().saturating_sub(later);
-        let is_old = |request: &&SpawnRequest| request.since.elapsed() > STORE_TIMEOUT;
+        let is_old = |request: &&SpawnRequest| request.since.elapsed() > max_wait;
         let old = self.requests.iter().take_while(is_old).count();
         self.requests.drain(..old.max(earlier))
     }
@@ -270,12 +274,15 @@ impl WriteBatch {
 
     /// Resolves the futures of the callers with the result of the request, which is not sent again.
     ///
-    /// If the request has failed, and no part of the store has stored its tasks, this also fails the spawn requests that are still in the
-    /// queue although they were there before the batch was opened, or for longer than [`STORE_TIMEOUT`].
+    /// If the request has failed, this also fails the spawn requests that are still in the queue although they were there before the batch
+    /// was opened, or for longer than [`STORE_TIMEOUT`]. If a part of the store has stored its tasks, they may wait for longer.
     pub(crate) fn finish(&self, stored: &Result<Enqueued, Failure>) {
-        // A part of the store that has stored its tasks may store those of the queue, too.
-        let has_failed = stored.is_err() && !lock(&self.callers).has_stored();
-        let failed = self.end(has_failed);
+        let max_wait = match lock(&self.callers).has_stored() {
+            // This part may store those of the queue, too.
+            true => MAX_WAIT_FOR_A_PART,
+            false => STORE_TIMEOUT,
+        };
+        let failed = self.end(stored.is_err().then_some(max_wait));
         self.reply(stored);
         if let Err(failure) = stored {
             let failure = failure.clone().without_effect();
@@ -284,15 +291,16 @@ impl WriteBatch {
         }
     }
 
-    /// Ensures that the batch takes no more tasks. Returns the spawn requests that fail with it.
-    fn end(&self, has_failed: bool) -> Vec<SpawnRequest> {
+    /// Ensures that the batch takes no more tasks. If it has failed, returns the spawn requests that fail with it, which include those that
+    /// have waited for longer than `max_wait`.
+    fn end(&self, max_wait: Option<Duration>) -> Vec<SpawnRequest> {
         let Some(source) = &self.source else {
             return Vec::new();
         };
         let mut state = lock(&source.queue.state);
-        let failed = match has_failed {
-            true => state.take_failed(source).collect(),
-            false => Vec::new(),
+        let failed = match max_wait {
+            Some(max_wait) => state.take_failed(source, max_wait).collect(),
+            None => Vec::new(),
         };
         if state.open == Some(source.batch) {
             state.open = None;

@@ -26,6 +26,8 @@ pub(super) struct BatchCallers {
     count: usize,
     /// The state of each task. It is empty until a part of the store has answered.
     tasks: Vec<BatchedTask>,
+    /// The failure of an attempt that ended before all parts of the store had an outcome. Each of the others may have stored its tasks.
+    interrupted: Option<Failure>,
     /// The conflicts of the tasks that are stored.
     stored: Enqueued,
 }
@@ -71,7 +73,11 @@ impl BatchCallers {
         positions: &[usize],
         stored: &Result<Vec<KeyConflict>, Failure>,
     ) -> Outcomes {
-        self.tasks.resize(self.count, BatchedTask::Unsettled);
+        let before = match &self.interrupted {
+            Some(failure) => BatchedTask::Failed(Box::new(failure.clone())),
+            None => BatchedTask::Unsettled,
+        };
+        self.tasks.resize(self.count, before);
         for &position in positions {
             if let Some(task) = self.tasks.get_mut(position) {
                 task.end(stored.as_ref().err());
@@ -106,8 +112,11 @@ impl BatchCallers {
     }
 
     /// Returns the outcome of those tasks that are not settled, given that of the whole request.
-    pub(super) fn rest(&self, stored: Result<Enqueued, Failure>) -> Result<Enqueued, Failure> {
+    pub(super) fn rest(&mut self, stored: Result<Enqueued, Failure>) -> Result<Enqueued, Failure> {
         let Err(failure) = stored else { return stored };
+        if failure.effect == Effect::Unknown {
+            self.interrupt(&failure);
+        }
         if !self.has_parts() {
             return Err(failure);
         }
@@ -133,6 +142,16 @@ impl BatchCallers {
             effect,
             ..shown.cloned().unwrap_or(failure)
         })
+    }
+
+    /// Records that an attempt may have stored the tasks of the parts that have no outcome.
+    fn interrupt(&mut self, failure: &Failure) {
+        for task in &mut self.tasks {
+            if matches!(task, BatchedTask::Unsettled) {
+                *task = BatchedTask::Failed(Box::new(failure.clone()));
+            }
+        }
+        self.interrupted.get_or_insert_with(|| failure.clone());
     }
 
     pub(super) fn is_settled(&self, position: usize) -> bool {

@@ -201,3 +201,36 @@ async fn old_requests_do_not_fail_with_a_part() {
     assert!(old.try_recv().is_err());
     assert_eq!(numbers(next(&queue).await.close()), [3]);
 }
+
+/// A part of the store answers, but these requests have waited for another part that does not.
+#[tokio::test(start_paused = true)]
+async fn very_old_requests_fail_with_a_part() {
+    let queue = StdArc::new(SpawnQueue::new());
+    let _callers = [1, 2].map(|number| one(&queue, number));
+    let batch = next(&queue).await;
+    let old = one(&queue, 3);
+    advance(3 * STORE_TIMEOUT + Duration::from_millis(1)).await;
+    let _new = one(&queue, 4);
+    batch.end_part(&[0], &Ok(Vec::new()));
+    batch.end_part(&[1], &Err(lost()));
+    batch.finish(&Err(lost()));
+    assert_eq!(old.await.unwrap().unwrap_err().effect, Effect::None);
+    assert_eq!(numbers(next(&queue).await.close()), [4]);
+}
+
+/// The store panics before it knows the outcome of all parts, and one of them is full when it is asked again.
+#[tokio::test]
+async fn an_interrupted_attempt_may_have_stored_the_tasks_of_any_part() {
+    for has_answered in [false, true] {
+        let (_client, mut held, one, [mut first, mut second]) = request_of_two().await;
+        if has_answered {
+            one.request.batch.end_part(&[0], &Ok(Vec::new()));
+        }
+        one.answer(Err(lost()));
+        let again = held.recv().await.unwrap();
+        again.answer_parts([(&[0], None), (&[1], Some(full()))]);
+        first.stored().await.unwrap();
+        let error = second.stored().await.unwrap_err();
+        assert!(error.is_full() && error.is_unknown(), "{error}");
+    }
+}

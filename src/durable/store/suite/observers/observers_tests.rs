@@ -172,6 +172,7 @@ fn every_request_is_made_of_an_observer() {
         "can_have",
         "suits_parent",
         "is_reachable",
+        "tells_all_ticks",
         "open_session_with",
     ];
     let requests = all.iter().filter(|name| !others.contains(name));
