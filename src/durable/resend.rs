@@ -14,7 +14,7 @@ pub(crate) const BACKOFF: Retry = Retry::exponential()
     .base(Duration::from_millis(20))
     .cap(Duration::from_secs(2));
 
-/// The maximum time for which a caller waits while the store fails.
+/// The maximum time for which a caller waits while the store fails. If only a part of it fails, a caller may wait for longer.
 pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends a request again until the store answers, a failure is final, or [`STORE_TIMEOUT`] is over.

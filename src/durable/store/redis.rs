@@ -133,8 +133,9 @@ mod workers;
 /// - While a node is down, only its partitions wait. New tasks without a key or a named queue get ids of other partitions. Set
 ///   `cluster-require-full-coverage no`, without which the cluster refuses all requests. While a store is opened
 ///   or an executor is started, all partitions must answer.
-/// - A task in a named [queue](crate::durable::SpawnOptions::queue) or with a [key](crate::durable::Key) waits for its own node. A batch
-///   that contains tasks of a node that is down fails after ten seconds; its other tasks are stored.
+/// - A task in a named [queue](crate::durable::SpawnOptions::queue) or with a [key](crate::durable::Key) waits for its own node. If this
+///   node is down, spawning the task fails after ten seconds. The tasks of other nodes are stored, but while many such tasks are spawned,
+///   others may wait behind them, and fail after 30 s.
 ///
 /// # Sentinels
 ///
