@@ -135,7 +135,7 @@ mod workers;
 ///   or an executor is started, all partitions must answer.
 /// - A task in a named [queue](crate::durable::SpawnOptions::queue) or with a [key](crate::durable::Key) waits for its own node. If this
 ///   node is down, spawning the task fails after ten seconds. The tasks of other nodes are stored, but while many such tasks are spawned,
-///   others may wait behind them, and fail after 30 s.
+///   others may wait behind them, and fail after 30 s or more.
 ///
 /// # Sentinels
 ///
